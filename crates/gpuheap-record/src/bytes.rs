@@ -8,8 +8,10 @@ use std::str::FromStr;
 /// An amount of memory in bytes.
 ///
 /// Arithmetic saturates: no input, however wrong, makes a sum wrap around or panic. Text uses binary units
-/// (`1 GiB` = 2³⁰ bytes) with three significant digits; use [`Bytes::get`] where the exact figure is wanted.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+/// (`1 GiB` = 2³⁰ bytes) with three significant digits; use [`Bytes::get`] where the exact figure is wanted. As JSON it
+/// is a plain integer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, serde::Serialize)]
+#[serde(transparent)]
 pub struct Bytes(u64);
 
 const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];

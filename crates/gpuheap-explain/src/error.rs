@@ -1,0 +1,30 @@
+//! What can go wrong when a recording is explained.
+
+use crate::report::MomentName;
+
+/// Why a recording cannot be explained as asked.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Error {
+    /// The recording knows nothing of the device.
+    #[error("The recording has no device {asked}: it has {}", list(.available))]
+    NoSuchDevice {
+        /// The device that was asked for.
+        asked: u32,
+        /// The devices that it has.
+        available: Vec<u32>,
+    },
+    /// The moment that was asked for never came.
+    #[error("The recording has no such moment: no allocation failed")]
+    NoSuchMoment {
+        /// The moment that was asked for.
+        asked: MomentName,
+    },
+}
+
+fn list(devices: &[u32]) -> String {
+    match devices {
+        [] => "no device at all".to_owned(),
+        [one] => format!("device {one}"),
+        many => format!("devices {}", many.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")),
+    }
+}
