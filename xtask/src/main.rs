@@ -1,1 +1,45 @@
-fn main() {}
+//! What developers and CI run: `cargo xtask --help`.
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command for developers: its output is its purpose")]
+
+mod arguments;
+mod bench;
+mod failure;
+mod fixtures;
+mod fuzz;
+mod lint;
+mod test;
+mod tools;
+mod workspace;
+
+use std::process::ExitCode;
+
+use crate::arguments::Task;
+use crate::failure::Failure;
+use crate::workspace::Workspace;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn run() -> Result<(), Failure> {
+    let task = arguments::parse(std::env::args().skip(1))?;
+    let workspace = Workspace::find()?;
+    match task {
+        Task::Help => {
+            print!("{}", arguments::HELP);
+            Ok(())
+        }
+        Task::Test { arguments } => test::run(&workspace, &arguments),
+        Task::Lint => lint::run(&workspace),
+        Task::Fixtures { out, events, seed } => fixtures::run(&workspace, out.as_deref(), events, seed),
+        Task::Bench { strict } => bench::run(&workspace, strict),
+        Task::Fuzz { seconds } => fuzz::run(&workspace, seconds),
+    }
+}

@@ -4,6 +4,10 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod frames;
+mod initial;
+mod lifetimes;
+mod replay;
 mod report;
 
 use gpuheap_record::{Bytes, Recording};

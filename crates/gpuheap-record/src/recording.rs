@@ -54,7 +54,7 @@ pub struct Source {
 /// The kinds of file that a recording can be read from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Format {
-    /// A pickled `PyTorch` memory snapshot.
+    /// A pickled PyTorch memory snapshot.
     #[default]
     TorchPickle,
     /// The same content as JSON.

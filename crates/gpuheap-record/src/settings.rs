@@ -3,7 +3,7 @@
 /// How many size intervals `roundup_power2_divisions` distinguishes.
 pub const ROUNDUP_INTERVALS: usize = 16;
 
-/// Settings of `PyTorch`'s caching allocator at the time of the dump. A recording does not say what was in force before.
+/// Settings of PyTorch's caching allocator at the time of the dump. A recording does not say what was in force before.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct AllocatorSettings {
     /// Whether the recording says anything about its settings.
@@ -24,7 +24,7 @@ pub struct AllocatorSettings {
 }
 
 impl AllocatorSettings {
-    /// Whether everything that changes the size or the place of a block is as `PyTorch` ships it.
+    /// Whether everything that changes the size or the place of a block is as PyTorch ships it.
     #[must_use]
     pub fn is_stock(&self) -> bool {
         self.max_split_size.is_none()

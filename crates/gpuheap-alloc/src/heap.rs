@@ -1,0 +1,544 @@
+//! The state of a caching allocator: segments, blocks, and free blocks in search order.
+
+use std::collections::BTreeMap;
+
+use gpuheap_record::{BlockState, PoolId, SegmentKind};
+use rustc_hash::FxHashMap;
+
+/// A block of a [`Heap`]. Ids are reused after merges: hold one only until the heap changes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct BlockId(u32);
+
+impl BlockId {
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What must be the same for a free block to serve a request: pool, kind and stream. A block never changes its lane.
+/// The order of lanes is the order in which PyTorch walks its pools: large before small is up to the caller.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Lane {
+    /// The default pool, or a private one.
+    pub pool: PoolId,
+    /// Small or large.
+    pub kind: SegmentKind,
+    /// The stream's raw handle: PyTorch orders free blocks by it, as an unsigned number.
+    pub stream: u64,
+}
+
+/// A part of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Block {
+    /// First address.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Bytes that the program asked for; 0 for free blocks.
+    pub requested: u64,
+    /// What it is doing.
+    pub state: BlockState,
+    /// Where it belongs.
+    pub lane: Lane,
+    /// Whether it lies in an expandable segment.
+    pub expandable: bool,
+    /// A number of the caller's for blocks that are not free: whose it is.
+    pub owner: u32,
+    previous: Option<BlockId>,
+    next: Option<BlockId>,
+}
+
+impl Block {
+    /// Whether nothing else is in its segment.
+    #[must_use]
+    pub fn is_whole_segment(&self) -> bool {
+        self.previous.is_none() && self.next.is_none()
+    }
+
+    /// The first address behind it.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.address.saturating_add(self.size)
+    }
+}
+
+/// A block of a segment that is there from the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InitialBlock {
+    /// Bytes.
+    pub size: u64,
+    /// Bytes that the program asked for.
+    pub requested: u64,
+    /// What it is doing.
+    pub state: BlockState,
+    /// See [`Block::owner`].
+    pub owner: u32,
+}
+
+/// Sums over a heap, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Totals {
+    /// All segments.
+    pub reserved: u64,
+    /// Blocks that the program holds.
+    pub allocated: u64,
+    /// Blocks that the program holds, or dropped while another stream still uses them.
+    pub active: u64,
+    /// What the program asked for in the active blocks.
+    pub requested: u64,
+}
+
+/// A segment and its blocks by ascending address.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SegmentView {
+    /// First address.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Where its blocks belong.
+    pub lane: Lane,
+    /// Whether it is a mapped part of an expandable range.
+    pub expandable: bool,
+    /// Its blocks, which tile it.
+    pub blocks: Vec<Block>,
+}
+
+/// Why a change does not fit the state of the heap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum HeapError {
+    /// No block starts there.
+    #[error("no block starts at {address:#x}")]
+    NoBlock {
+        /// The address.
+        address: u64,
+    },
+    /// The block is in another state than the change needs.
+    #[error("the block at {address:#x} is {state:?}")]
+    WrongState {
+        /// The address.
+        address: u64,
+        /// What the block is doing.
+        state: BlockState,
+    },
+    /// The block is smaller than what is to be placed in it.
+    #[error("the free block at {address:#x} has {size} bytes, {needed} are needed")]
+    TooSmall {
+        /// The address.
+        address: u64,
+        /// Bytes that it has.
+        size: u64,
+        /// Bytes that are needed.
+        needed: u64,
+    },
+    /// The range is taken, empty, or beyond the end of the address space.
+    #[error("the range at {address:#x} overlaps another segment, or is empty")]
+    BadRange {
+        /// The address.
+        address: u64,
+    },
+    /// The segment still holds blocks in use.
+    #[error("the segment at {address:#x} is not one free block")]
+    NotWhole {
+        /// The address.
+        address: u64,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Segment {
+    size: u64,
+    first: BlockId,
+}
+
+/// Free blocks are ordered by lane, then size, then address: the first that is not too small is the best fit, and among
+/// equal sizes the lowest address wins.
+type FreeKey = (Lane, u64, u64);
+
+/// Segments cut into blocks.
+#[derive(Clone, Debug, Default)]
+pub struct Heap {
+    blocks: Vec<Block>,
+    vacant: Vec<BlockId>,
+    by_address: FxHashMap<u64, BlockId>,
+    free: BTreeMap<FreeKey, BlockId>,
+    segments: BTreeMap<u64, Segment>,
+    totals: Totals,
+}
+
+impl Heap {
+    /// A heap without memory.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sums over all segments, in bytes.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// The block of `id`.
+    #[must_use]
+    pub fn block(&self, id: BlockId) -> &Block {
+        &self.blocks[id.index()]
+    }
+
+    /// The block that starts at `address`.
+    #[must_use]
+    pub fn at(&self, address: u64) -> Option<BlockId> {
+        self.by_address.get(&address).copied()
+    }
+
+    /// The best fit in `lane`: the smallest free block of at least `size` bytes, the lowest address among equals.
+    #[must_use]
+    pub fn best_fit(&self, lane: Lane, size: u64) -> Option<BlockId> {
+        let (key, &block) = self.free.range((lane, size, 0)..).next()?;
+        (key.0 == lane).then_some(block)
+    }
+
+    /// The free blocks of one kind of one pool in search order (stream, size, address).
+    pub fn free_blocks(&self, pool: PoolId, kind: SegmentKind) -> impl Iterator<Item = (BlockId, &Block)> {
+        let from = (Lane { pool, kind, stream: 0 }, 0, 0);
+        let to = (Lane { pool, kind, stream: u64::MAX }, u64::MAX, u64::MAX);
+        self.free.range(from..=to).map(|(_, &id)| (id, self.block(id)))
+    }
+
+    /// All segments by ascending address.
+    pub fn segments(&self) -> impl Iterator<Item = SegmentView> + '_ {
+        self.segments.iter().map(|(&address, segment)| {
+            let first = self.block(segment.first);
+            let blocks = std::iter::successors(Some(*first), |block| block.next.map(|next| *self.block(next)));
+            SegmentView {
+                address,
+                size: segment.size,
+                lane: first.lane,
+                expandable: first.expandable,
+                blocks: blocks.collect(),
+            }
+        })
+    }
+
+    /// How many segments there are.
+    #[must_use]
+    pub fn segment_count(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Adds a segment that is one free block.
+    pub fn add_segment(&mut self, address: u64, size: u64, lane: Lane) -> Result<BlockId, HeapError> {
+        let whole = InitialBlock { size, requested: 0, state: BlockState::Free, owner: 0 };
+        self.add_segment_with(address, lane, false, &[whole])?;
+        self.at(address).ok_or(HeapError::NoBlock { address })
+    }
+
+    /// Adds a segment with the given blocks, which tile it from `address` upwards.
+    pub fn add_segment_with(
+        &mut self,
+        address: u64,
+        lane: Lane,
+        expandable: bool,
+        blocks: &[InitialBlock],
+    ) -> Result<(), HeapError> {
+        let size = blocks.iter().try_fold(0_u64, |sum, block| sum.checked_add(block.size));
+        let size = size.filter(|_| blocks.iter().all(|block| block.size > 0)).ok_or(HeapError::BadRange { address })?;
+        self.check_vacant(address, size)?;
+        let mut at = address;
+        let mut previous = None;
+        for block in blocks {
+            let id = self.insert_block(Block {
+                address: at,
+                size: block.size,
+                requested: block.requested,
+                state: block.state,
+                lane,
+                expandable,
+                owner: block.owner,
+                previous,
+                next: None,
+            });
+            if let Some(previous) = previous {
+                self.blocks[BlockId::index(previous)].next = Some(id);
+            } else {
+                self.segments.insert(address, Segment { size, first: id });
+            }
+            self.count(id, true);
+            previous = Some(id);
+            at += block.size;
+        }
+        self.totals.reserved += size;
+        Ok(())
+    }
+
+    /// Removes the segment at `address`, which must be one free block, and returns its size.
+    pub fn remove_segment(&mut self, address: u64) -> Result<u64, HeapError> {
+        let segment = *self.segments.get(&address).ok_or(HeapError::NoBlock { address })?;
+        let block = *self.block(segment.first);
+        if block.state != BlockState::Free || !block.is_whole_segment() {
+            return Err(HeapError::NotWhole { address });
+        }
+        self.remove_block(segment.first);
+        self.segments.remove(&address);
+        self.totals.reserved -= segment.size;
+        Ok(segment.size)
+    }
+
+    /// Gives the low `size` bytes of the free block `id` to `owner`, who asked for `requested` of them. With `split`
+    /// the rest stays free, otherwise the whole block is given.
+    pub fn carve(
+        &mut self,
+        id: BlockId,
+        size: u64,
+        requested: u64,
+        split: bool,
+        owner: u32,
+    ) -> Result<BlockId, HeapError> {
+        let block = *self.block(id);
+        if block.state != BlockState::Free {
+            return Err(HeapError::WrongState { address: block.address, state: block.state });
+        }
+        if block.size < size || size == 0 {
+            return Err(HeapError::TooSmall { address: block.address, size: block.size, needed: size });
+        }
+        self.free.remove(&free_key(&block));
+        if split && block.size > size {
+            let rest = self.insert_block(Block {
+                address: block.address + size,
+                size: block.size - size,
+                previous: Some(id),
+                ..block
+            });
+            if let Some(next) = block.next {
+                self.blocks[next.index()].previous = Some(rest);
+            }
+            let low = &mut self.blocks[id.index()];
+            low.size = size;
+            low.next = Some(rest);
+        }
+        let low = &mut self.blocks[id.index()];
+        low.state = BlockState::Allocated;
+        low.requested = requested;
+        low.owner = owner;
+        self.count(id, true);
+        Ok(id)
+    }
+
+    /// The program drops the block at `address`; it stays active until [`Heap::complete_free`].
+    pub fn request_free(&mut self, address: u64) -> Result<BlockId, HeapError> {
+        let id = self.at(address).ok_or(HeapError::NoBlock { address })?;
+        let block = &mut self.blocks[id.index()];
+        if block.state != BlockState::Allocated {
+            return Err(HeapError::WrongState { address, state: block.state });
+        }
+        block.state = BlockState::PendingFree;
+        self.totals.allocated -= block.size;
+        Ok(id)
+    }
+
+    /// The block at `address` can be used again: it merges with free neighbours. Returns the block that it is now part
+    /// of.
+    pub fn complete_free(&mut self, address: u64) -> Result<BlockId, HeapError> {
+        let id = self.at(address).ok_or(HeapError::NoBlock { address })?;
+        let state = self.block(id).state;
+        if state == BlockState::Free {
+            return Err(HeapError::WrongState { address, state });
+        }
+        self.count(id, false);
+        let block = &mut self.blocks[id.index()];
+        block.state = BlockState::Free;
+        block.requested = 0;
+        block.owner = 0;
+        Ok(self.join_neighbours(id))
+    }
+
+    /// Adds physical memory to an expandable range: the new range joins a segment of the same lane that it touches.
+    pub fn map(&mut self, address: u64, size: u64, lane: Lane) -> Result<BlockId, HeapError> {
+        self.check_vacant(address, size)?;
+        let fits = |block: &Block| block.expandable && block.lane == lane;
+        let before = self.segments.range(..address).next_back();
+        let before =
+            before.filter(|&(&start, segment)| start + segment.size == address && fits(self.block(segment.first)));
+        let before = before.map(|(&start, segment)| (start, self.last_block(segment.first)));
+        let after = self.segments.get(&(address + size)).filter(|segment| fits(self.block(segment.first)));
+        let after = after.map(|segment| (segment.first, segment.size));
+        let id = self.insert_block(Block {
+            address,
+            size,
+            requested: 0,
+            state: BlockState::Free,
+            lane,
+            expandable: true,
+            owner: 0,
+            previous: before.map(|(_, last)| last),
+            next: after.map(|(first, _)| first),
+        });
+        let start = match before {
+            Some((start, last)) => {
+                self.blocks[last.index()].next = Some(id);
+                start
+            }
+            None => {
+                self.segments.insert(address, Segment { size: 0, first: id });
+                address
+            }
+        };
+        let mut grown = size;
+        if let Some((first, after_size)) = after {
+            self.blocks[first.index()].previous = Some(id);
+            self.segments.remove(&(address + size));
+            grown += after_size;
+        }
+        if let Some(segment) = self.segments.get_mut(&start) {
+            segment.size += grown;
+        }
+        self.totals.reserved += size;
+        self.free.insert(free_key(self.block(id)), id);
+        Ok(self.join_neighbours(id))
+    }
+
+    /// Takes the physical memory of a range away, which must lie inside one free block.
+    pub fn unmap(&mut self, address: u64, size: u64) -> Result<(), HeapError> {
+        let bad = HeapError::BadRange { address };
+        let end = address.checked_add(size).filter(|_| size > 0).ok_or(bad)?;
+        let (&start, &segment) = self.segments.range(..=address).next_back().ok_or(HeapError::NoBlock { address })?;
+        let mut id = segment.first;
+        while self.block(id).end() <= address {
+            id = self.block(id).next.ok_or(HeapError::NoBlock { address })?;
+        }
+        let block = *self.block(id);
+        if block.state != BlockState::Free {
+            return Err(HeapError::WrongState { address: block.address, state: block.state });
+        }
+        if block.end() < end {
+            return Err(HeapError::TooSmall { address: block.address, size: block.size, needed: size });
+        }
+        let segment_end = start + segment.size;
+        let (low, high) = (address - block.address, block.end() - end);
+        self.remove_block(id);
+        self.segments.remove(&start);
+        self.totals.reserved -= size;
+        let remainder = Block { previous: None, next: None, ..block };
+        let mut low_last = block.previous;
+        if low > 0 {
+            let rest = self.insert_block(Block { size: low, previous: block.previous, ..remainder });
+            if let Some(previous) = block.previous {
+                self.blocks[previous.index()].next = Some(rest);
+            }
+            low_last = Some(rest);
+        } else if let Some(previous) = block.previous {
+            self.blocks[previous.index()].next = None;
+        }
+        let mut high_first = block.next;
+        if high > 0 {
+            let rest = self.insert_block(Block { address: end, size: high, next: block.next, ..remainder });
+            if let Some(next) = block.next {
+                self.blocks[next.index()].previous = Some(rest);
+            }
+            high_first = Some(rest);
+        } else if let Some(next) = block.next {
+            self.blocks[next.index()].previous = None;
+        }
+        if low_last.is_some() {
+            let first = if block.previous.is_some() { segment.first } else { low_last.unwrap_or(segment.first) };
+            self.segments.insert(start, Segment { size: address - start, first });
+        }
+        if let Some(first) = high_first {
+            self.segments.insert(end, Segment { size: segment_end - end, first });
+        }
+        Ok(())
+    }
+
+    fn check_vacant(&self, address: u64, size: u64) -> Result<(), HeapError> {
+        let bad = HeapError::BadRange { address };
+        let end = address.checked_add(size).filter(|_| size > 0).ok_or(bad)?;
+        let below = self.segments.range(..end).next_back();
+        match below {
+            Some((&start, segment)) if start + segment.size > address => Err(bad),
+            _ => Ok(()),
+        }
+    }
+
+    fn insert_block(&mut self, block: Block) -> BlockId {
+        let id = match self.vacant.pop() {
+            Some(id) => {
+                self.blocks[id.index()] = block;
+                id
+            }
+            None => {
+                let id = BlockId(u32::try_from(self.blocks.len()).unwrap_or(u32::MAX));
+                self.blocks.push(block);
+                id
+            }
+        };
+        self.by_address.insert(block.address, id);
+        if block.state == BlockState::Free {
+            self.free.insert(free_key(&block), id);
+        }
+        id
+    }
+
+    fn remove_block(&mut self, id: BlockId) {
+        let block = *self.block(id);
+        if block.state == BlockState::Free {
+            self.free.remove(&free_key(&block));
+        }
+        self.by_address.remove(&block.address);
+        self.vacant.push(id);
+    }
+
+    fn last_block(&self, first: BlockId) -> BlockId {
+        let mut last = first;
+        while let Some(next) = self.block(last).next {
+            last = next;
+        }
+        last
+    }
+
+    /// Merges the free block `id` with its free neighbours and puts it in search order.
+    fn join_neighbours(&mut self, id: BlockId) -> BlockId {
+        self.free.remove(&free_key(self.block(id)));
+        let mut id = id;
+        let is_free =
+            |heap: &Self, block: Option<BlockId>| block.filter(|&block| heap.block(block).state == BlockState::Free);
+        if let Some(previous) = is_free(self, self.block(id).previous) {
+            self.free.remove(&free_key(self.block(previous)));
+            self.absorb_next(previous, id);
+            id = previous;
+        }
+        if let Some(next) = is_free(self, self.block(id).next) {
+            self.free.remove(&free_key(self.block(next)));
+            self.absorb_next(id, next);
+        }
+        self.free.insert(free_key(self.block(id)), id);
+        id
+    }
+
+    fn absorb_next(&mut self, id: BlockId, next: BlockId) {
+        let absorbed = *self.block(next);
+        let block = &mut self.blocks[id.index()];
+        block.size += absorbed.size;
+        block.next = absorbed.next;
+        if let Some(behind) = absorbed.next {
+            self.blocks[behind.index()].previous = Some(id);
+        }
+        self.by_address.remove(&absorbed.address);
+        self.vacant.push(next);
+    }
+
+    /// Adds a block that is not free to the totals, or takes it out.
+    fn count(&mut self, id: BlockId, add: bool) {
+        let block = *self.block(id);
+        let change = |total: &mut u64, amount: u64| if add { *total += amount } else { *total -= amount };
+        if block.state == BlockState::Allocated {
+            change(&mut self.totals.allocated, block.size);
+        }
+        if block.state != BlockState::Free {
+            change(&mut self.totals.active, block.size);
+            change(&mut self.totals.requested, block.requested);
+        }
+    }
+}
+
+fn free_key(block: &Block) -> FreeKey {
+    (block.lane, block.size, block.address)
+}

@@ -1,0 +1,203 @@
+//! The rules, as functions of the heap's state.
+
+use gpuheap_record::{AllocatorSettings, PoolId, ROUNDUP_INTERVALS, SegmentKind};
+
+use crate::heap::{BlockId, Heap, Lane};
+
+/// Every block is a multiple of this many bytes.
+pub const MIN_BLOCK: u64 = 512;
+/// Rounded requests of at most this many bytes go to the small pool.
+pub const SMALL_LIMIT: u64 = 1 << 20;
+/// Bytes of a segment of the small pool.
+pub const SMALL_SEGMENT: u64 = 2 << 20;
+/// From this many bytes on a segment is made to measure.
+const DIRECT_LIMIT: u64 = 10 << 20;
+/// Segments made to measure are rounded up to this many bytes.
+const DIRECT_GRANULARITY: u64 = 2 << 20;
+
+/// What the settings change about sizes and places.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Blocks of at least this many bytes are not split (`max_split_size_mb`); `u64::MAX`: no limit.
+    pub max_split: u64,
+    /// How much larger than an unsplittable request a block may be (`max_non_split_rounding_mb`), in bytes.
+    pub max_non_split_rounding: u64,
+    /// Bytes of a segment for requests above 1 MiB and below 10 MiB (`large_segment_size_mb`).
+    pub large_segment: u64,
+    /// Divisions between powers of two by interval of the size (`roundup_power2_divisions`); 0 and 1 are off.
+    pub roundup_power2_divisions: [u64; ROUNDUP_INTERVALS],
+    /// Whether segments are expandable: every rest is split off then.
+    pub expandable: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            max_split: u64::MAX,
+            max_non_split_rounding: 20 << 20,
+            large_segment: 20 << 20,
+            roundup_power2_divisions: [0; ROUNDUP_INTERVALS],
+            expandable: false,
+        }
+    }
+}
+
+impl From<&AllocatorSettings> for Config {
+    fn from(settings: &AllocatorSettings) -> Self {
+        Self {
+            max_split: settings.max_split_size.unwrap_or(u64::MAX),
+            roundup_power2_divisions: settings.roundup_power2_divisions,
+            expandable: settings.expandable_segments,
+            ..Self::default()
+        }
+    }
+}
+
+/// What the allocator does about a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decision {
+    /// It takes this free block.
+    Take(BlockId),
+    /// It asks the driver for a segment of this many bytes.
+    NewSegment(u64),
+}
+
+impl Config {
+    /// The bytes that a request of `size` bytes takes, a multiple of [`MIN_BLOCK`].
+    #[must_use]
+    pub fn round(&self, size: u64) -> u64 {
+        if size < MIN_BLOCK {
+            return MIN_BLOCK;
+        }
+        let divisions = self.roundup_power2_divisions[interval(size)];
+        if divisions > 1 && size > MIN_BLOCK.saturating_mul(divisions) {
+            if size.is_power_of_two() {
+                return size;
+            }
+            let floor = 1_u64 << size.ilog2();
+            let step = floor / divisions;
+            return if step == 0 { floor.saturating_mul(2) } else { next_multiple(size, step) };
+        }
+        next_multiple(size, MIN_BLOCK)
+    }
+
+    /// Whether a rounded request goes to the small or the large pool.
+    #[must_use]
+    pub fn kind(&self, rounded: u64) -> SegmentKind {
+        if rounded <= SMALL_LIMIT { SegmentKind::Small } else { SegmentKind::Large }
+    }
+
+    /// Bytes of the segment that is made for a rounded request.
+    #[must_use]
+    pub fn segment_size(&self, rounded: u64) -> u64 {
+        if rounded <= SMALL_LIMIT {
+            SMALL_SEGMENT
+        } else if rounded < DIRECT_LIMIT {
+            self.large_segment
+        } else {
+            next_multiple(rounded, DIRECT_GRANULARITY)
+        }
+    }
+
+    /// Whether a block of `block` bytes that serves a rounded request is split.
+    #[must_use]
+    pub fn splits(&self, kind: SegmentKind, block: u64, rounded: u64) -> bool {
+        let rest = block.saturating_sub(rounded);
+        match kind {
+            SegmentKind::Small => rest >= MIN_BLOCK,
+            SegmentKind::Large if self.expandable => rest >= MIN_BLOCK,
+            SegmentKind::Large => rounded < self.max_split && rest > SMALL_LIMIT,
+        }
+    }
+}
+
+/// What the allocator does about a request of `rounded` bytes in `lane`.
+#[must_use]
+pub fn decide(heap: &Heap, config: &Config, lane: Lane, rounded: u64) -> Decision {
+    let miss = Decision::NewSegment(config.segment_size(rounded));
+    let Some(candidate) = heap.best_fit(lane, rounded) else { return miss };
+    let size = heap.block(candidate).size;
+    let splittable = rounded < config.max_split;
+    // There is no second candidate: a best fit that may not be used is a miss.
+    if splittable && size >= config.max_split {
+        return miss;
+    }
+    if !splittable && size >= rounded.saturating_add(config.max_non_split_rounding) {
+        return miss;
+    }
+    Decision::Take(candidate)
+}
+
+/// The segments that a full release gives back to the driver, in order: the large and then the small default pool, each
+/// by stream, size and address; then the private pools that `unused` names, small and then large.
+#[must_use]
+pub fn release_order(heap: &Heap, unused: &[PoolId]) -> Vec<u64> {
+    let default = [SegmentKind::Large, SegmentKind::Small].map(|kind| (PoolId::default(), kind));
+    let private = unused.iter().flat_map(|&pool| [SegmentKind::Small, SegmentKind::Large].map(|kind| (pool, kind)));
+    default
+        .into_iter()
+        .chain(private)
+        .flat_map(|(pool, kind)| heap.free_blocks(pool, kind))
+        .filter(|(_, block)| block.is_whole_segment() && !block.expandable)
+        .map(|(_, block)| block.address)
+        .collect()
+}
+
+fn interval(size: u64) -> usize {
+    let log2_mib = size.max(1).ilog2().saturating_sub(20) as usize;
+    log2_mib.min(ROUNDUP_INTERVALS - 1)
+}
+
+fn next_multiple(size: u64, step: u64) -> u64 {
+    size.checked_next_multiple_of(step).unwrap_or(u64::MAX / step * step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_follow_the_specification() {
+        let stock = Config::default();
+        for (size, rounded) in [(1, 512), (512, 512), (513, 1024), (1 << 20, 1 << 20), ((1 << 20) + 1, (1 << 20) + 512)]
+        {
+            assert_eq!(stock.round(size), rounded);
+        }
+        for (rounded, segment) in [
+            (512, 2),
+            (1 << 20, 2),
+            ((1 << 20) + 512, 20),
+            ((10 << 20) - 512, 20),
+            (10 << 20, 10),
+            ((10 << 20) + 512, 12),
+        ] {
+            assert_eq!(stock.segment_size(rounded), segment << 20);
+        }
+        let eight = Config { roundup_power2_divisions: [8; ROUNDUP_INTERVALS], ..Config::default() };
+        for (size, rounded) in [(4096, 4096), (4097, 4608), (1200 << 20, 1280 << 20), (1 << 30, 1 << 30), (600, 1024)] {
+            assert_eq!(eight.round(size), rounded);
+        }
+    }
+
+    #[test]
+    fn rests_are_split_as_the_pool_says() {
+        let stock = Config::default();
+        assert!(stock.splits(SegmentKind::Small, 1024, 512));
+        assert!(!stock.splits(SegmentKind::Large, 3 << 20, 2 << 20));
+        assert!(stock.splits(SegmentKind::Large, (3 << 20) + 512, 2 << 20));
+        assert!(Config { expandable: true, ..Config::default() }.splits(SegmentKind::Large, (2 << 20) + 512, 2 << 20));
+    }
+
+    #[test]
+    fn among_equal_sizes_the_lowest_address_wins() {
+        let lane = Lane { kind: SegmentKind::Large, ..Lane::default() };
+        let mut heap = Heap::new();
+        for address in [3 << 30, 1 << 30, 2 << 30] {
+            heap.add_segment(address, 20 << 20, lane).expect("the ranges are apart");
+        }
+        let Decision::Take(block) = decide(&heap, &Config::default(), lane, 5 << 20) else { panic!("there is room") };
+        assert_eq!(heap.block(block).address, 1 << 30);
+        let elsewhere = Lane { stream: 7, ..lane };
+        assert_eq!(decide(&heap, &Config::default(), elsewhere, 5 << 20), Decision::NewSegment(20 << 20));
+    }
+}

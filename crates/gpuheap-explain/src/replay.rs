@@ -1,0 +1,548 @@
+//! The recording played again: block sizes, segments and counters through time, and a check of the policy.
+//!
+//! The heap follows the recording: every block goes where it was recorded. Before each allocation the policy is asked
+//! what it would have done; as long as every answer is what happened, a free run of the policy would have gone the same
+//! way. Where an answer differs, the heap still follows the recording, so one difference does not spoil the rest.
+
+use std::collections::BTreeMap;
+
+use gpuheap_alloc::torch::{Config, Decision, decide, release_order};
+use gpuheap_alloc::{Heap, InitialBlock, Lane, Totals};
+use gpuheap_record::{BlockState, Bytes, DeviceRecording, Event, EventId, EventKind, PoolId, Recording, SegmentKind};
+use rustc_hash::FxHashMap;
+
+use crate::initial::{self, Initial, InitialSegment};
+use crate::lifetimes::{Allocation, AllocationId, Allocations, LaneId, Lanes, SegmentLife, Tick};
+use crate::report::{Peaks, ReplayCheck};
+
+/// What the replay of one device brings to light.
+#[derive(Debug)]
+pub(crate) struct Replay {
+    pub(crate) allocations: Allocations,
+    pub(crate) segments: Vec<SegmentLife>,
+    pub(crate) lanes: Lanes,
+    /// Blocks that the program holds, in bytes, one entry a tick.
+    pub(crate) allocated: Vec<u64>,
+    /// Memory from the driver, in bytes, one entry a tick.
+    pub(crate) reserved: Vec<u64>,
+    pub(crate) peaks: Peaks,
+    /// When most was allocated.
+    pub(crate) peak: Tick,
+    /// When most was reserved.
+    pub(crate) peak_reserved: Tick,
+    /// Whether nothing was reserved before the first event.
+    pub(crate) complete: bool,
+    /// Reserved before the first event, in bytes.
+    pub(crate) reserved_before: u64,
+    /// Events that did not fit the state: forwards, and backwards where the start was rebuilt.
+    pub(crate) unexplained: usize,
+    pub(crate) unexplained_start: usize,
+    pub(crate) check: ReplayCheck,
+}
+
+impl Replay {
+    /// The tick after the last event.
+    pub(crate) fn last_tick(&self) -> Tick {
+        Tick(u32::try_from(self.allocated.len().saturating_sub(1)).unwrap_or(u32::MAX - 1))
+    }
+}
+
+/// A segment that the driver gave, until the allocation that it was made for.
+#[derive(Clone, Copy)]
+struct Fresh {
+    address: u64,
+    size: u64,
+    lane: Lane,
+}
+
+struct Player<'a> {
+    recording: &'a Recording,
+    device: &'a DeviceRecording,
+    config: Config,
+    heap: Heap,
+    allocations: Allocations,
+    segments: Vec<SegmentLife>,
+    /// The live entries of `segments` by address.
+    segment_at: BTreeMap<u64, usize>,
+    lanes: Lanes,
+    /// Allocations that found no place in the heap, by address.
+    homeless: FxHashMap<u64, AllocationId>,
+    homeless_bytes: u64,
+    /// The pool of each final segment, by address, with the event that made the segment last.
+    final_pools: FxHashMap<u64, (PoolId, Option<EventId>)>,
+    fresh: Option<Fresh>,
+    /// Where the next allocation after the last mapped range is.
+    next_allocation: usize,
+    /// What a full release would still give back, while one is under way.
+    release: Option<std::vec::IntoIter<u64>>,
+    unexplained: usize,
+    segment_events: u64,
+    matched: u64,
+    first_mismatch: Option<String>,
+}
+
+/// Plays the recording of one device.
+pub(crate) fn replay(recording: &Recording, device: &DeviceRecording) -> Replay {
+    let config = Config::from(&recording.settings);
+    let complete = initial::is_complete(device);
+    let initial = if complete { Initial::default() } else { initial::rewind(recording, device, &config) };
+    let mut player = Player::new(recording, device, config);
+    player.load(&initial.segments);
+    let reserved_before = player.heap.totals().reserved;
+
+    let count = device.events.len();
+    let mut allocated = Vec::with_capacity(count + 1);
+    let mut reserved = Vec::with_capacity(count + 1);
+    let mut peaks = Peaks::default();
+    let (mut peak, mut peak_reserved) = (Tick::START, Tick::START);
+    let mut note = |totals: Totals, homeless: u64, tick: Tick| {
+        let now = totals.allocated.saturating_add(homeless);
+        allocated.push(now);
+        reserved.push(totals.reserved);
+        if now > peaks.allocated_bytes.get() {
+            peaks.allocated_bytes = Bytes::new(now);
+            peak = tick;
+        }
+        if totals.reserved > peaks.reserved_bytes.get() {
+            peaks.reserved_bytes = Bytes::new(totals.reserved);
+            peak_reserved = tick;
+        }
+        peaks.active_bytes = peaks.active_bytes.max(Bytes::new(totals.active.saturating_add(homeless)));
+        peaks.requested_bytes = peaks.requested_bytes.max(Bytes::new(totals.requested.saturating_add(homeless)));
+    };
+    note(player.heap.totals(), 0, Tick::START);
+    for id in device.events.ids() {
+        player.play(id);
+        note(player.totals(), player.homeless_bytes, Tick::after(id));
+    }
+    player.settle_fresh(None);
+    player.end_release();
+    let check = player.check();
+    Replay {
+        allocations: player.allocations,
+        segments: player.segments,
+        lanes: player.lanes,
+        allocated,
+        reserved,
+        peaks,
+        peak,
+        peak_reserved,
+        complete,
+        reserved_before,
+        unexplained: player.unexplained,
+        unexplained_start: initial.unexplained,
+        check,
+    }
+}
+
+impl<'a> Player<'a> {
+    fn new(recording: &'a Recording, device: &'a DeviceRecording, config: Config) -> Self {
+        let mut final_pools: FxHashMap<u64, (PoolId, Option<EventId>)> = FxHashMap::default();
+        for segment in device.segments.iter().filter(|segment| segment.pool != PoolId::default()) {
+            final_pools.insert(segment.address, (segment.pool, None));
+        }
+        if !final_pools.is_empty() {
+            for id in device.events.ids().filter(|&id| device.events.kind(id) == EventKind::SegmentAlloc) {
+                if let Some((_, made)) = final_pools.get_mut(&device.events.address(id)) {
+                    *made = Some(id);
+                }
+            }
+        }
+        Self {
+            recording,
+            device,
+            config,
+            heap: Heap::new(),
+            allocations: Allocations::with_capacity(device.events.len() / 3 + 16),
+            segments: Vec::new(),
+            segment_at: BTreeMap::new(),
+            lanes: Lanes::default(),
+            homeless: FxHashMap::default(),
+            homeless_bytes: 0,
+            final_pools,
+            fresh: None,
+            next_allocation: 0,
+            release: None,
+            unexplained: 0,
+            segment_events: 0,
+            matched: 0,
+            first_mismatch: None,
+        }
+    }
+
+    fn load(&mut self, segments: &[InitialSegment]) {
+        for segment in segments {
+            let lane = self.lanes.id(segment.lane);
+            let mut size = 0;
+            let mut blocks = Vec::with_capacity(segment.blocks.len());
+            for block in &segment.blocks {
+                size += block.size;
+                let mut owner = 0;
+                if block.state != BlockState::Free {
+                    let freed = if block.state == BlockState::PendingFree { Tick::START } else { Tick::NEVER };
+                    let allocation = Allocation {
+                        address: block.address,
+                        size: block.size,
+                        requested: block.requested,
+                        stack: block.stack,
+                        lane,
+                        born: Tick::START,
+                        freed,
+                        completed: Tick::NEVER,
+                    };
+                    owner = self.allocations.push(allocation).get();
+                }
+                blocks.push(InitialBlock { size: block.size, requested: block.requested, state: block.state, owner });
+            }
+            if self.heap.add_segment_with(segment.address, segment.lane, segment.expandable, &blocks).is_err() {
+                self.unexplained += 1;
+                continue;
+            }
+            self.begin_segment(segment.address, size, lane, segment.expandable, Tick::START);
+        }
+    }
+
+    fn totals(&self) -> Totals {
+        let mut totals = self.heap.totals();
+        // A fresh segment is reserved from its own event on.
+        totals.reserved = totals.reserved.saturating_add(self.fresh.map_or(0, |fresh| fresh.size));
+        totals
+    }
+
+    fn play(&mut self, id: EventId) {
+        let event = self.device.events.get(id);
+        let tick = Tick::after(id);
+        if event.kind != EventKind::SegmentFree {
+            self.end_release();
+        }
+        match event.kind {
+            EventKind::Alloc => self.allocate(&event, tick),
+            EventKind::FreeRequested => self.request_free(&event, tick),
+            EventKind::FreeCompleted => self.complete_free(&event, tick),
+            EventKind::SegmentAlloc => {
+                self.settle_fresh(None);
+                self.segment_events += 1;
+                let lane = self.lane_of_new_segment(&event, id);
+                let lane_id = self.lanes.id(lane);
+                self.begin_segment(event.address, event.size, lane_id, false, tick);
+                self.fresh = Some(Fresh { address: event.address, size: event.size, lane });
+            }
+            EventKind::SegmentFree => self.free_segment(&event, tick),
+            EventKind::SegmentMap => self.map(&event, id, tick),
+            EventKind::SegmentUnmap => self.unmap(&event, tick),
+            EventKind::OutOfMemory | EventKind::Snapshot | EventKind::Other => self.settle_fresh(None),
+        }
+    }
+
+    fn stream_handle(&self, event: &Event) -> u64 {
+        self.recording.streams.get(event.stream).copied().unwrap_or(0)
+    }
+
+    fn lane_of_new_segment(&self, event: &Event, id: EventId) -> Lane {
+        // Older events name no pool: the final state does, for segments that live to the end.
+        let from_final =
+            self.final_pools.get(&event.address).filter(|(_, made)| *made == Some(id)).map(|(pool, _)| *pool);
+        let pool = event.pool.or(from_final).unwrap_or_default();
+        let kind =
+            if event.size <= gpuheap_alloc::torch::SMALL_SEGMENT { SegmentKind::Small } else { SegmentKind::Large };
+        Lane { pool, kind, stream: self.stream_handle(event) }
+    }
+
+    fn begin_segment(&mut self, address: u64, size: u64, lane: LaneId, expandable: bool, born: Tick) {
+        self.segment_at.insert(address, self.segments.len());
+        self.segments.push(SegmentLife { address, size, lane, born, died: Tick::NEVER, expandable });
+    }
+
+    /// Compares what the policy would do with what happened, and follows what happened.
+    fn allocate(&mut self, event: &Event, tick: Tick) {
+        let rounded = self.config.round(event.size);
+        let fresh = self.fresh.filter(|fresh| fresh.address == event.address);
+        let found = self.heap.at(event.address).map(|id| self.heap.block(id).lane);
+        if let Some(lane) = fresh.map(|fresh| fresh.lane).or(found) {
+            let lane = Lane { kind: self.config.kind(rounded), stream: self.stream_handle(event), ..lane };
+            self.compare(event, decide(&self.heap, &self.config, lane, rounded), fresh);
+        }
+        self.settle_fresh(Some(event.address));
+        let placed = self.heap.at(event.address).and_then(|id| {
+            let block = *self.heap.block(id);
+            let splits = self.config.splits(block.lane.kind, block.size, rounded) || block.expandable;
+            let owner = AllocationId::from_index(self.allocations.len());
+            let id = self.heap.carve(id, rounded, event.size, splits, owner.get()).ok()?;
+            Some(*self.heap.block(id))
+        });
+        let (size, lane) = match placed {
+            Some(block) => (block.size, block.lane),
+            None => {
+                self.unexplained += 1;
+                self.mismatch(|| {
+                    format!("no free block starts at {:#x}, where {} bytes were placed", event.address, event.size)
+                });
+                let kind = self.config.kind(rounded);
+                (rounded, Lane { pool: event.pool.unwrap_or_default(), kind, stream: self.stream_handle(event) })
+            }
+        };
+        let lane = self.lanes.id(lane);
+        let id = self.allocations.push(Allocation {
+            address: event.address,
+            size,
+            requested: event.size,
+            stack: event.stack,
+            lane,
+            born: tick,
+            freed: Tick::NEVER,
+            completed: Tick::NEVER,
+        });
+        if placed.is_none() {
+            self.homeless_bytes = self.homeless_bytes.saturating_add(size);
+            if let Some(before) = self.homeless.insert(event.address, id) {
+                self.end_homeless(before, tick);
+            }
+        }
+    }
+
+    fn compare(&mut self, event: &Event, decision: Decision, fresh: Option<Fresh>) {
+        match (decision, fresh) {
+            (Decision::NewSegment(size), Some(fresh)) if size == fresh.size && self.fresh.len() == 1 => {
+                self.matched += 1
+            }
+            (Decision::NewSegment(size), Some(fresh)) => self.mismatch(|| {
+                format!(
+                    "a segment of {} bytes was made at {:#x}, the policy makes one of {size}",
+                    fresh.size, fresh.address
+                )
+            }),
+            (Decision::Take(id), Some(fresh)) => {
+                let block = *self.heap.block(id);
+                self.mismatch(|| {
+                    format!(
+                        "a segment of {} bytes was made for {} bytes, the policy takes the free block at {:#x}",
+                        fresh.size, event.size, block.address
+                    )
+                });
+            }
+            (Decision::Take(id), None) => {
+                let block = *self.heap.block(id);
+                if block.address != event.address {
+                    self.mismatch(|| {
+                        format!(
+                            "{} bytes were placed at {:#x}, the policy places them at {:#x}",
+                            event.size, event.address, block.address
+                        )
+                    });
+                }
+            }
+            (Decision::NewSegment(size), None) => self.mismatch(|| {
+                format!(
+                    "{} bytes were placed at {:#x}, the policy makes a segment of {size}",
+                    event.size, event.address
+                )
+            }),
+        }
+    }
+
+    /// Adds the segment that came from the driver last to the heap; it is expected where an allocation uses it.
+    fn settle_fresh(&mut self, expected: Option<u64>) {
+        let Some(fresh) = self.fresh.take() else { return };
+        if Some(fresh.address) != expected {
+            self.mismatch(|| format!("no allocation follows the new segment at {:#x}", fresh.address));
+        }
+        if self.heap.add_segment(fresh.address, fresh.size, fresh.lane).is_err() {
+            self.unexplained += 1;
+        }
+    }
+
+    fn request_free(&mut self, event: &Event, tick: Tick) {
+        self.settle_fresh(None);
+        let owner = match self.heap.request_free(event.address) {
+            Ok(id) => AllocationId::from_index(self.heap.block(id).owner as usize),
+            Err(_) => match self.homeless.get(&event.address) {
+                Some(&id) => id,
+                None => {
+                    self.unexplained += 1;
+                    return;
+                }
+            },
+        };
+        if let Some(allocation) = self.allocations.get_mut(owner) {
+            allocation.freed = tick;
+        }
+    }
+
+    fn complete_free(&mut self, event: &Event, tick: Tick) {
+        self.settle_fresh(None);
+        if let Some(id) = self.heap.at(event.address) {
+            let block = *self.heap.block(id);
+            if block.state != BlockState::Free {
+                self.end(AllocationId::from_index(block.owner as usize), tick);
+                if block.state == BlockState::Allocated {
+                    // Its request was lost.
+                    let _ = self.heap.request_free(event.address);
+                }
+                let _ = self.heap.complete_free(event.address);
+                return;
+            }
+        }
+        match self.homeless.remove(&event.address) {
+            Some(id) => self.end_homeless(id, tick),
+            None => self.unexplained += 1,
+        }
+    }
+
+    fn end(&mut self, id: AllocationId, tick: Tick) {
+        if let Some(allocation) = self.allocations.get_mut(id) {
+            allocation.freed = allocation.freed.min(tick);
+            allocation.completed = tick;
+        }
+    }
+
+    fn end_homeless(&mut self, id: AllocationId, tick: Tick) {
+        self.homeless_bytes = self.homeless_bytes.saturating_sub(self.allocations.get(id).size);
+        self.end(id, tick);
+    }
+
+    fn free_segment(&mut self, event: &Event, tick: Tick) {
+        self.settle_fresh(None);
+        self.segment_events += 1;
+        let heap = &self.heap;
+        let lanes = &self.lanes;
+        let release = self.release.get_or_insert_with(|| {
+            let mut private: Vec<PoolId> =
+                lanes.iter().map(|(_, lane)| lane.pool).filter(|&pool| pool != PoolId::default()).collect();
+            private.sort_unstable();
+            private.dedup();
+            release_order(heap, &private).into_iter()
+        });
+        // Which private pools nobody uses any more is not recorded: those that stay are passed over.
+        let is_private =
+            |address: u64| heap.at(address).is_some_and(|id| heap.block(id).lane.pool != PoolId::default());
+        let expected = release.find(|&address| address == event.address || !is_private(address));
+        if expected == Some(event.address) {
+            self.matched += 1;
+        } else {
+            self.mismatch(|| {
+                format!("the segment at {:#x} was given back, the policy releases another", event.address)
+            });
+        }
+        match self.heap.remove_segment(event.address) {
+            Ok(_) => {}
+            Err(_) => self.unexplained += 1,
+        }
+        if let Some(index) = self.segment_at.remove(&event.address) {
+            self.segments[index].died = tick;
+        }
+    }
+
+    /// A full release gives everything back that it can: what is left of the default pool was not expected to stay.
+    fn end_release(&mut self) {
+        let Some(rest) = self.release.take() else { return };
+        let heap = &self.heap;
+        let kept = rest
+            .into_iter()
+            .find(|&address| heap.at(address).is_some_and(|id| heap.block(id).lane.pool == PoolId::default()));
+        if let Some(kept) = kept {
+            self.mismatch(|| format!("the unused segment at {kept:#x} was kept, the policy releases it"));
+        }
+    }
+
+    fn map(&mut self, event: &Event, id: EventId, tick: Tick) {
+        self.segment_events += 1;
+        self.mismatch(|| "growth of expandable segments is followed, not predicted".to_owned());
+        // The range serves the next allocation: its size tells the pool.
+        let events = &self.device.events;
+        self.next_allocation = self.next_allocation.max(id.index() + 1);
+        while events.kinds().get(self.next_allocation).is_some_and(|&kind| kind != EventKind::Alloc) {
+            self.next_allocation += 1;
+        }
+        let next = (self.next_allocation < events.len()).then(|| EventId::from_index(self.next_allocation));
+        let rounded = next.map_or(event.size, |next| self.config.round(events.size(next)));
+        let below = self.device.segments.partition_point(|segment| segment.address <= event.address);
+        let pool = below.checked_sub(1).map(|index| &self.device.segments[index]);
+        let pool = pool.filter(|segment| segment.expandable && event.address - segment.address < segment.total_size);
+        let (pool, kind) = match pool {
+            Some(segment) => (segment.pool, segment.kind),
+            None => (PoolId::default(), self.config.kind(rounded)),
+        };
+        let lane = Lane { pool: event.pool.unwrap_or(pool), kind, stream: self.stream_handle(event) };
+        if self.heap.map(event.address, event.size, lane).is_err() {
+            self.unexplained += 1;
+            return;
+        }
+        let lane = self.lanes.id(lane);
+        self.begin_segment(event.address, event.size, lane, true, tick);
+    }
+
+    fn unmap(&mut self, event: &Event, tick: Tick) {
+        self.segment_events += 1;
+        self.mismatch(|| "unmapping of expandable segments is followed, not predicted".to_owned());
+        if self.heap.unmap(event.address, event.size).is_err() {
+            self.unexplained += 1;
+            return;
+        }
+        // The range may cut through earlier ones: what is left of each lives on as an entry of its own.
+        let end = event.address + event.size;
+        let first = self.segment_at.range(..=event.address).next_back().map_or(event.address, |(&address, _)| address);
+        let cut: Vec<usize> = self.segment_at.range(first..end).map(|(_, &index)| index).collect();
+        for index in cut {
+            let life = self.segments[index];
+            let life_end = life.address + life.size;
+            if !life.expandable || life_end <= event.address {
+                continue;
+            }
+            self.segments[index].died = tick;
+            self.segment_at.remove(&life.address);
+            for (from, to) in [(life.address, event.address), (end, life_end)] {
+                if from < to {
+                    self.begin_segment(from, to - from, life.lane, true, tick);
+                }
+            }
+        }
+    }
+
+    fn mismatch(&mut self, what: impl FnOnce() -> String) {
+        if self.first_mismatch.is_none() {
+            self.first_mismatch = Some(what());
+        }
+    }
+
+    /// Whether the heap ended in the recorded final state.
+    fn compare_final_state(&mut self) {
+        let mut views = self.heap.segments();
+        let mut difference = None;
+        for segment in &self.device.segments {
+            let same = views.next().is_some_and(|view| {
+                view.address == segment.address
+                    && view.size == segment.total_size
+                    && view.blocks.len() == segment.blocks.len()
+                    && view.blocks.iter().zip(&segment.blocks).all(|(ours, recorded)| {
+                        ours.address == recorded.address && ours.size == recorded.size && ours.state == recorded.state
+                    })
+            });
+            if !same {
+                difference = Some(segment.address);
+                break;
+            }
+        }
+        if difference.is_none() {
+            difference = views.next().map(|view| view.address);
+        }
+        drop(views);
+        if let Some(address) = difference {
+            self.mismatch(|| format!("the final state differs from the recorded one at segment {address:#x}"));
+        }
+    }
+
+    fn check(&mut self) -> ReplayCheck {
+        let has_segments = !self.device.segments.is_empty();
+        if has_segments {
+            self.compare_final_state();
+        }
+        ReplayCheck {
+            policy: "torch-native".to_owned(),
+            conf: self.recording.settings.conf.clone(),
+            exact: self.first_mismatch.is_none() && self.unexplained == 0 && has_segments,
+            segment_events: self.segment_events,
+            matched: self.matched,
+            first_mismatch: self.first_mismatch.clone(),
+        }
+    }
+}

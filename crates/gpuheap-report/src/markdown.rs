@@ -1,0 +1,236 @@
+//! The report as Markdown for issues and pull requests: the answer open, everything else in blocks to unfold.
+
+mod inline;
+
+use gpuheap_explain::{Finding, Holder, Report};
+use gpuheap_record::Bytes;
+
+use crate::{sentences, terminal, text};
+use inline::{cell, code, code_cell, prose, site};
+
+/// The report as GitHub-flavoured Markdown. It holds everything; most of it is folded.
+#[must_use]
+pub fn to_markdown(report: &Report) -> String {
+    let mut page = Page::default();
+    verdict(&mut page, report);
+    ledger(&mut page, report);
+    facts(&mut page, report);
+    for finding in &report.findings {
+        page.folded(&format!("{}: {}", finding.id, finding.title), |page| evidence(page, finding));
+    }
+    oom(&mut page, report);
+    if !report.holders.is_empty() {
+        let title = format!("Who held memory {}", sentences::moment(report.ledger_at));
+        let of = sentences::allocated_at_ledger(report);
+        page.folded(&title, |page| holders(page, &report.holders, of));
+    }
+    let drawing = terminal::drawing(report);
+    if !drawing.is_empty() {
+        page.folded("Memory over time", |page| page.block(&format!("```text\n{}\n```", drawing.trim_matches('\n'))));
+    }
+    rest(&mut page, report);
+    page.text
+}
+
+/// Paragraphs, tables and blocks, an empty line between each two.
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn block(&mut self, text: &str) {
+        if !self.text.is_empty() {
+            self.text.push('\n');
+        }
+        self.text.push_str(text);
+        self.text.push('\n');
+    }
+
+    fn list(&mut self, items: &[String]) {
+        if !items.is_empty() {
+            self.block(&items.iter().map(|item| format!("- {item}")).collect::<Vec<_>>().join("\n"));
+        }
+    }
+
+    /// A table; a title that ends with `:` heads a column of figures. Cells are Markdown already.
+    fn table(&mut self, titles: &[&str], rows: &[Vec<String>]) {
+        let line = |cells: Vec<&str>| format!("| {} |", cells.join(" | "));
+        let mut lines = vec![line(titles.iter().map(|title| title.trim_end_matches(':')).collect())];
+        lines.push(line(titles.iter().map(|title| if title.ends_with(':') { "---:" } else { "---" }).collect()));
+        lines.extend(rows.iter().map(|row| line(row.iter().map(String::as_str).collect())));
+        self.block(&lines.join("\n"));
+    }
+
+    fn folded(&mut self, title: &str, content: impl FnOnce(&mut Self)) {
+        self.block(&format!("<details><summary>{}</summary>", inline::html(title)));
+        content(self);
+        self.block("</details>");
+    }
+}
+
+fn verdict(page: &mut Page, report: &Report) {
+    let (name, headline) = text::headline(report.verdict.kind, &report.verdict.headline);
+    page.block(&format!("### {name}: {}", prose(&headline)));
+    let sure = text::confidence(report.verdict.confidence);
+    page.block(&match &report.verdict.site {
+        Some(place) => format!("At {} ({sure}).", site(place)),
+        None => format!("({sure})"),
+    });
+    if let Some(main) = report.findings.first() {
+        remedy(page, main);
+    }
+    if let Some(oom) = &report.oom {
+        page.block(&format!("**Request:** {}.", sentences::request(oom)));
+    }
+}
+
+fn remedy(page: &mut Page, finding: &Finding) {
+    let remedy = &finding.remedy;
+    let saves = remedy.saves_bytes.map(|bytes| format!(" (saves {bytes})")).unwrap_or_default();
+    page.block(&format!("**Change:** {}{saves}", prose(&remedy.text)));
+    if let Some(conf) = &remedy.conf {
+        page.block(&inline::fenced("sh", &format!("export {}", text::conf_line(conf))));
+    }
+}
+
+fn ledger(page: &mut Page, report: &Report) {
+    if report.ledger.is_empty() {
+        return;
+    }
+    page.block(&format!("**Where the memory was {}**", sentences::moment(report.ledger_at)));
+    let total: Bytes = report.ledger.iter().map(|part| part.bytes).sum();
+    let mut rows: Vec<Vec<String>> = report
+        .ledger
+        .iter()
+        .map(|part| {
+            vec![cell(&part.part), part.bytes.to_string(), text::share(part.bytes, total), cell(&part.detail)]
+        })
+        .collect();
+    rows.push(vec![
+        format!("**= {}**", sentences::sum_name(&report.ledger)),
+        format!("**{total}**"),
+        String::new(),
+        String::new(),
+    ]);
+    page.table(&["part", "bytes:", "share:", "what"], &rows);
+}
+
+fn facts(page: &mut Page, report: &Report) {
+    let mut facts = vec![
+        format!("Peaks: {}", sentences::peaks(report)),
+        format!("Steps: {}", prose(&sentences::steps(&report.steps))),
+        format!("Replay: {}", prose(&sentences::replay(&report.replay))),
+    ];
+    facts.extend(report.source.notes.iter().map(|note| format!("Note: {}", prose(note))));
+    page.list(&facts);
+}
+
+fn evidence(page: &mut Page, finding: &Finding) {
+    let mut items = Vec::new();
+    if let Some(place) = &finding.site {
+        items.push(format!("Where: {}", site(place)));
+    }
+    items.push(match finding.bytes_per_step {
+        Some(per_step) => format!("Costs: {}, {per_step} more each step", finding.bytes),
+        None => format!("Costs: {}", finding.bytes),
+    });
+    items.push(format!("Sure: {}", text::confidence(finding.confidence)));
+    items.extend(finding.evidence.iter().map(|seen| format!("Seen: {}", prose(seen))));
+    page.list(&items);
+    remedy(page, finding);
+    if !finding.stack.is_empty() {
+        let lines: Vec<String> = finding.stack.iter().map(|frame| text::site(frame, usize::MAX)).collect();
+        page.block(&inline::fenced("text", &lines.join("\n")));
+    }
+}
+
+fn oom(page: &mut Page, report: &Report) {
+    let Some(oom) = &report.oom else { return };
+    page.folded("Out of memory", |page| {
+        let mut items = vec![format!("Failed: {}", sentences::failed(oom))];
+        items.extend(oom.site.as_ref().map(|place| format!("Where: {}", site(place))));
+        items.extend([
+            format!("Asked: {}", oom.asked_bytes),
+            format!("Allocated: {}", oom.moment.allocated_bytes),
+            format!("Pending: {}", oom.pending_bytes),
+            format!("Reserved: {}", oom.moment.reserved_bytes),
+            format!("Cached: {}, at most {} in one piece", oom.cached_bytes, oom.largest_free_bytes),
+            format!("Left on the device: {}", oom.device_free_bytes),
+            format!("Least without any waste, the request included: {}", oom.ideal_bytes),
+            format!("Limit: {}", sentences::limit(oom)),
+        ]);
+        page.list(&items);
+        if !oom.holders.is_empty() {
+            holders(page, &oom.holders, oom.moment.allocated_bytes);
+        }
+    });
+}
+
+fn holders(page: &mut Page, holders: &[Holder], of: Bytes) {
+    let rows: Vec<Vec<String>> = holders
+        .iter()
+        .map(|holder| {
+            vec![
+                holder.bytes.to_string(),
+                text::share(holder.bytes, of),
+                text::count(holder.blocks),
+                holder.class.title().to_owned(),
+                holder.site.as_ref().map_or_else(|| cell(&holder.label), inline::site_cell),
+            ]
+        })
+        .collect();
+    page.table(&["held:", "share:", "blocks:", "class", "by"], &rows);
+}
+
+fn rest(page: &mut Page, report: &Report) {
+    if !report.classes.is_empty() {
+        page.folded("How memory was classed", |page| {
+            let row = |rule: &gpuheap_explain::ClassRule| {
+                vec![rule.class.title().to_owned(), rule.bytes.to_string(), text::count(rule.blocks), cell(rule.rule)]
+            };
+            let rows: Vec<Vec<String>> = report.classes.iter().map(row).collect();
+            page.table(&["class", "bytes:", "blocks:", "rule"], &rows);
+        });
+    }
+    page.folded("Moments", |page| {
+        let rows: Vec<Vec<String>> = sentences::moments(report)
+            .iter()
+            .map(|(moment, name)| {
+                vec![
+                    (*name).to_owned(),
+                    sentences::event(moment),
+                    sentences::after_start(report, moment),
+                    moment.allocated_bytes.to_string(),
+                    moment.reserved_bytes.to_string(),
+                ]
+            })
+            .collect();
+        page.table(&["moment", "event:", "after:", "allocated:", "reserved:"], &rows);
+    });
+    if !report.whatif.is_empty() {
+        page.folded("With other settings", |page| {
+            let row = |row: &gpuheap_explain::WhatIf| {
+                vec![
+                    code_cell(&sentences::whatif_settings(row)),
+                    row.peak_reserved_bytes.to_string(),
+                    text::count(row.segments),
+                    text::count(row.retries),
+                    sentences::whatif_result(row).to_owned(),
+                ]
+            };
+            let rows: Vec<Vec<String>> = report.whatif.iter().map(row).collect();
+            page.table(&["settings", "reserved:", "segments:", "retries:", "result"], &rows);
+        });
+    }
+    page.folded("Source", |page| {
+        page.list(&[
+            format!("File: {}", code(&report.source.path)),
+            format!("Format: {}, {}", prose(&report.source.format), report.source.bytes),
+            format!("Device: {}", sentences::device(report)),
+            format!("Events: {}", sentences::events(report)),
+            format!("Settings: {}", code(&text::settings(&report.source.conf))),
+            format!("History: {}", sentences::history(report)),
+        ]);
+    });
+}

@@ -1,0 +1,150 @@
+//! What the forms of a report say in the same words.
+
+use gpuheap_explain::{
+    LedgerPart, Moment, MomentName, OutOfMemory, PartKind, ReplayCheck, Report, StepSource, Steps, WhatIf,
+};
+use gpuheap_record::Bytes;
+
+use crate::text;
+
+/// A moment as the end of a sentence.
+pub(crate) fn moment(name: MomentName) -> &'static str {
+    match name {
+        MomentName::Peak => "at the peak of allocated memory",
+        MomentName::PeakReserved => "at the peak of reserved memory",
+        MomentName::Oom => "when the allocation failed",
+        MomentName::End => "at the end",
+    }
+}
+
+/// The moments of a report with their names, the failed allocation only if there was one.
+pub(crate) fn moments(report: &Report) -> Vec<(&Moment, &'static str)> {
+    let mut moments = vec![(&report.peak, "most allocated"), (&report.peak_reserved, "most reserved")];
+    moments.extend(report.oom.as_ref().map(|oom| (&oom.moment, "last failed allocation")));
+    moments.push((&report.end, "end"));
+    moments
+}
+
+/// The time of a moment from the start of the recording; `-` where it is not known.
+pub(crate) fn after_start(report: &Report, moment: &Moment) -> String {
+    match (moment.time_us, report.timeline.first().map(|point| point.time_us)) {
+        (Some(time), Some(start)) if start > 0 && time >= start => text::duration(time - start),
+        _ => "-".to_owned(),
+    }
+}
+
+/// The event of a moment.
+pub(crate) fn event(moment: &Moment) -> String {
+    moment.event.map_or_else(|| "start".to_owned(), text::count)
+}
+
+/// Allocated bytes at the moment of the ledger and the holders.
+pub(crate) fn allocated_at_ledger(report: &Report) -> Bytes {
+    match (report.ledger_at, &report.oom) {
+        (MomentName::Oom, Some(oom)) => oom.moment.allocated_bytes,
+        (MomentName::End, _) => report.end.allocated_bytes,
+        (MomentName::PeakReserved, _) => report.peak_reserved.allocated_bytes,
+        _ => report.peak.allocated_bytes,
+    }
+}
+
+/// What the parts of a ledger add up to.
+pub(crate) fn sum_name(ledger: &[LedgerPart]) -> &'static str {
+    if ledger.iter().any(|part| part.kind == PartKind::Outside) { "limit" } else { "reserved" }
+}
+
+pub(crate) fn peaks(report: &Report) -> String {
+    let peaks = &report.peaks;
+    format!(
+        "allocated {}, requested {}, active {}, reserved {}",
+        peaks.allocated_bytes, peaks.requested_bytes, peaks.active_bytes, peaks.reserved_bytes
+    )
+}
+
+pub(crate) fn steps(steps: &Steps) -> String {
+    let how = match steps.how {
+        StepSource::Annotation => "marked in the recording",
+        StepSource::OptimizerFrames => "seen in the stacks",
+        StepSource::Period => "seen in what recurs",
+        StepSource::None => return "none found".to_owned(),
+    };
+    let unit = if steps.unit.is_empty() { String::new() } else { format!("one each {}, ", steps.unit) };
+    format!("{} ({unit}{how})", text::count(steps.count))
+}
+
+pub(crate) fn replay(replay: &ReplayCheck) -> String {
+    let exact = if replay.exact { "exact" } else { "not exact" };
+    let matched = text::count(replay.matched);
+    let of = text::counted(replay.segment_events, "segment event", "segment events");
+    let line = format!("{exact}: {matched} of {of} ({}, {})", replay.policy, text::settings(&replay.conf));
+    match &replay.first_mismatch {
+        Some(first) if !replay.exact => format!("{line}; first difference: {first}"),
+        _ => line,
+    }
+}
+
+/// The request and what stood against it.
+pub(crate) fn request(oom: &OutOfMemory) -> String {
+    format!(
+        "{} did not fit beside {} allocated; {} cached, at most {} in one piece; the device had {} left",
+        oom.asked_bytes,
+        oom.moment.allocated_bytes,
+        oom.cached_bytes,
+        oom.largest_free_bytes,
+        oom.device_free_bytes
+    )
+}
+
+/// How many allocations failed.
+pub(crate) fn failed(oom: &OutOfMemory) -> String {
+    text::counted(oom.count, "allocation", "allocations; the figures are those of the last")
+}
+
+/// The cap that explains the failure.
+pub(crate) fn limit(oom: &OutOfMemory) -> String {
+    match oom.limit_below_bytes {
+        Some(below) => format!("between {} and {below}", oom.limit_at_least_bytes),
+        None => format!("at least {}", oom.limit_at_least_bytes),
+    }
+}
+
+pub(crate) fn device(report: &Report) -> String {
+    let source = &report.source;
+    format!("{} ({} in the recording)", source.device, text::counted(source.devices, "device", "devices"))
+}
+
+pub(crate) fn events(report: &Report) -> String {
+    let source = &report.source;
+    let mut line = text::count(source.device_events);
+    if source.devices > 1 {
+        line = format!("{line} of this device, {} of all", text::count(source.events));
+    }
+    if source.duration_us > 0 {
+        line = format!("{line}, over {}", text::duration(source.duration_us));
+    }
+    line
+}
+
+pub(crate) fn history(report: &Report) -> String {
+    if report.source.complete {
+        "complete: starts at the first allocation".to_owned()
+    } else {
+        format!("starts later: {} were already reserved", report.source.reserved_before)
+    }
+}
+
+pub(crate) fn whatif_result(row: &WhatIf) -> &'static str {
+    match (row.oom, row.exact) {
+        (true, _) => "out of memory",
+        (false, true) => "runs",
+        (false, false) => "runs (estimate)",
+    }
+}
+
+pub(crate) fn whatif_settings(row: &WhatIf) -> String {
+    let settings = text::settings(&row.conf);
+    match row.limit_bytes {
+        Some(limit) => format!("{settings}, limit {limit}"),
+        None => settings,
+    }
+}

@@ -1,0 +1,78 @@
+//! The report as text for a terminal: the answer first, then what to change, then where the memory went.
+
+mod charts;
+mod classes;
+mod facts;
+mod findings;
+mod holders;
+mod ledger;
+mod moments;
+mod oom;
+mod page;
+mod palette;
+mod source;
+mod table;
+mod timeline;
+mod verdict;
+mod whatif;
+
+use gpuheap_explain::Report;
+
+use page::Page;
+
+/// The least width that a report is laid out for; a [`Style`] with less gets this.
+pub const MIN_WIDTH: usize = 40;
+
+/// Lines that the first part should take, so that it stands on one screen.
+const FIRST_SCREEN: usize = 30;
+
+/// How text is laid out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Style {
+    /// Columns; no line takes more.
+    pub width: usize,
+    /// Whether escape sequences colour the text. Nothing is said by colour alone.
+    pub color: bool,
+    /// Whether characters beyond ASCII may be used.
+    pub unicode: bool,
+    /// Whether everything is shown, not only what fits on one screen.
+    pub details: bool,
+}
+
+impl Default for Style {
+    fn default() -> Self {
+        Self { width: 80, color: false, unicode: true, details: false }
+    }
+}
+
+/// The timeline alone, in plain text; empty if there is none.
+pub(crate) fn drawing(report: &Report) -> String {
+    timeline::drawing(report, Style::default())
+}
+
+/// The report as text for a terminal, every line with its line end.
+#[must_use]
+pub fn render(report: &Report, style: &Style) -> String {
+    let style = Style { width: style.width.max(MIN_WIDTH), ..*style };
+    let mut above = Page::new(style);
+    verdict::show(&mut above, report);
+    ledger::show(&mut above, report);
+    let mut below = Page::new(style);
+    holders::show_first(&mut below, report);
+    facts::show(&mut below, report);
+
+    let mut page = above;
+    let left = FIRST_SCREEN.saturating_sub(page.len() + below.len());
+    timeline::show(&mut page, report, left);
+    page.append(below);
+    if style.details {
+        findings::show(&mut page, report);
+        oom::show(&mut page, report);
+        holders::show_all(&mut page, report);
+        classes::show(&mut page, report);
+        moments::show(&mut page, report);
+        source::show(&mut page, report);
+    }
+    whatif::show(&mut page, report);
+    page.finish()
+}

@@ -1,0 +1,117 @@
+//! Tables: numbers to the right, one column takes what is left.
+
+use gpuheap_explain::Site;
+
+use super::page::{Line, Page};
+use super::palette::Role;
+use crate::text;
+
+/// What stands in a cell.
+#[derive(Debug)]
+pub(super) enum Cell {
+    /// Words.
+    Text(Role, String),
+    /// A figure, to the right.
+    Number(String),
+    /// A place in the program.
+    Site(Site),
+}
+
+/// A column.
+#[derive(Debug)]
+pub(super) struct Column {
+    pub(super) title: &'static str,
+    /// The column is left out on pages narrower than this.
+    pub(super) from_width: usize,
+}
+
+impl Column {
+    pub(super) const fn new(title: &'static str) -> Self {
+        Self { title, from_width: 0 }
+    }
+
+    pub(super) const fn from(title: &'static str, from_width: usize) -> Self {
+        Self { title, from_width }
+    }
+}
+
+impl Page {
+    /// A table. The last column takes the room that the others leave; each row has a cell for every column.
+    pub(super) fn table(&mut self, columns: &[Column], rows: &[Vec<Cell>]) {
+        let shown: Vec<usize> = (0..columns.len()).filter(|&at| columns[at].from_width <= self.width()).collect();
+        let Some((&last, fixed)) = shown.split_last() else { return };
+        let widths: Vec<usize> = fixed
+            .iter()
+            .map(|&at| {
+                let cells = rows.iter().filter_map(|row| row.get(at)).map(|cell| self.natural(cell));
+                cells.chain([text::width(columns[at].title)]).max().unwrap_or(0)
+            })
+            .collect();
+        let used: usize = widths.iter().map(|width| width + 2).sum::<usize>() + 2;
+        let room = self.width().saturating_sub(used);
+        if columns.iter().any(|column| !column.title.is_empty()) {
+            let mut head = Line::of(Role::Plain, "  ");
+            for (&at, &width) in fixed.iter().zip(&widths) {
+                let number = rows.iter().filter_map(|row| row.get(at)).any(|cell| matches!(cell, Cell::Number(_)));
+                let title = columns[at].title;
+                let title = if number { format!("{title:>width$}  ") } else { format!("{title:<width$}  ") };
+                head.push(Role::Faint, &title);
+            }
+            self.line(head.with(Role::Faint, columns[last].title));
+        }
+        for row in rows {
+            let mut line = Line::of(Role::Plain, "  ");
+            for (&at, &width) in fixed.iter().zip(&widths) {
+                if let Some(cell) = row.get(at) {
+                    self.cell(&mut line, cell, width);
+                    line.push(Role::Plain, "  ");
+                }
+            }
+            if let Some(cell) = row.get(last) {
+                self.cell(&mut line, cell, room);
+            }
+            self.line(line);
+        }
+    }
+
+    fn natural(&self, cell: &Cell) -> usize {
+        match cell {
+            Cell::Text(_, text) => text::width(&self.folded(text)).min(28),
+            Cell::Number(number) => text::width(&self.folded(number)),
+            Cell::Site(site) => text::width(&self.folded(&text::site(site, 40))),
+        }
+    }
+
+    fn cell(&self, line: &mut Line, cell: &Cell, room: usize) {
+        let (role, shown) = match cell {
+            Cell::Text(role, text) => (*role, self.cut(text, room)),
+            Cell::Number(number) => (Role::Plain, self.folded(number)),
+            Cell::Site(site) => (Role::Code, self.site(site, room)),
+        };
+        let padding = " ".repeat(room.saturating_sub(text::width(&shown)));
+        if matches!(cell, Cell::Number(_)) {
+            line.push(Role::Plain, &padding);
+            line.push(role, &shown);
+        } else {
+            line.push(role, &shown);
+            line.push(Role::Plain, &padding);
+        }
+    }
+
+    /// `text` in at most `room` columns.
+    pub(super) fn cut(&self, text: &str, room: usize) -> String {
+        self.fitted(room, |room| text::cut_end(&self.folded(text), room))
+    }
+
+    /// The place in at most `room` columns.
+    pub(super) fn site(&self, site: &Site, room: usize) -> String {
+        self.fitted(room, |room| text::site(site, room))
+    }
+
+    /// ASCII needs more columns for some characters: tries with less room until the text fits.
+    fn fitted(&self, room: usize, text_for: impl Fn(usize) -> String) -> String {
+        let text = self.folded(&text_for(room));
+        let over = text::width(&text).saturating_sub(room);
+        if over == 0 { text } else { self.folded(&text_for(room.saturating_sub(over))) }
+    }
+}

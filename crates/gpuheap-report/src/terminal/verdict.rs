@@ -1,0 +1,81 @@
+//! The answer: what is wrong, where, how sure, what to change.
+
+use gpuheap_explain::{Finding, Report, VerdictKind};
+
+use super::page::{LABEL, Line, Page};
+use super::palette::Role;
+use crate::{sentences, text};
+
+/// Findings beside the main one that the first screen names.
+const OTHERS: usize = 2;
+
+pub(super) fn show(page: &mut Page, report: &Report) {
+    let verdict = &report.verdict;
+    let (name, headline) = text::headline(verdict.kind, &verdict.headline);
+    let lead = format!("{name}: ");
+    let parts = text::wrap(&page.folded(&headline), page.width() - text::width(&lead), page.width() - 2);
+    for (index, part) in parts.iter().enumerate() {
+        let line = if index == 0 {
+            Line::of(Role::Verdict(verdict.kind), &lead)
+        } else {
+            Line::of(Role::Plain, "  ")
+        };
+        page.line(line.with(Role::Strong, part));
+    }
+    place(page, report);
+    if let Some(main) = report.findings.first() {
+        remedy(page, main);
+    } else if verdict.kind == VerdictKind::Healthy {
+        page.field("Change", Role::Plain, "nothing: this recording shows no fault");
+    }
+    if let Some(oom) = &report.oom {
+        page.field("Request", Role::Plain, &sentences::request(oom));
+    }
+    others(page, report);
+}
+
+/// The place, and how sure the verdict is.
+fn place(page: &mut Page, report: &Report) {
+    let sure = text::confidence(report.verdict.confidence);
+    let Some(site) = &report.verdict.site else {
+        page.field("Sure", Role::Plain, sure);
+        return;
+    };
+    let room = page.width() - LABEL;
+    let beside = room.saturating_sub(sure.len() + 3);
+    let wanted = text::width(&page.folded(&text::site(site, usize::MAX)));
+    let label = format!("{:<LABEL$}", "Where");
+    if wanted <= beside || beside >= 48 {
+        let place = page.site(site, beside);
+        page.line(Line::of(Role::Faint, &label).with(Role::Code, &place).with(Role::Plain, &format!("  ({sure})")));
+    } else {
+        let place = page.site(site, room);
+        page.line(Line::of(Role::Faint, &label).with(Role::Code, &place));
+        page.field("Sure", Role::Plain, sure);
+    }
+}
+
+/// What to do about a finding, and what that saves.
+pub(super) fn remedy(page: &mut Page, finding: &Finding) {
+    let remedy = &finding.remedy;
+    if !remedy.text.is_empty() {
+        page.field("Change", Role::Plain, &remedy.text);
+    }
+    if let Some(conf) = &remedy.conf {
+        page.field("Set", Role::Code, &text::conf_line(conf));
+    }
+    if let Some(saves) = remedy.saves_bytes {
+        page.field("Saves", Role::Strong, &saves.to_string());
+    }
+}
+
+fn others(page: &mut Page, report: &Report) {
+    let rest = report.findings.get(1..).unwrap_or_default();
+    for (index, finding) in rest.iter().take(OTHERS).enumerate() {
+        let label = if index == 0 { "Also" } else { "" };
+        page.field(label, Role::Plain, &finding.title);
+    }
+    if rest.len() > OTHERS && !page.details() {
+        page.field("", Role::Faint, &format!("and {} more, with `--details`", rest.len() - OTHERS));
+    }
+}

@@ -1,0 +1,164 @@
+//! The command line. Written by hand: this crate is the first that a newcomer compiles, so it has no dependencies.
+
+use std::path::PathBuf;
+
+use crate::failure::Failure;
+
+/// What `cargo xtask --help` prints.
+pub(crate) const HELP: &str = "\
+What developers and CI run.
+
+Usage: cargo xtask COMMAND
+
+Commands:
+  test [-- ARGS]    run every test: cargo-nextest if it is installed, else cargo test; then the doc tests
+  lint              formatting, clippy, documentation, licences and sources of the dependencies
+  fixtures          write a synthetic snapshot [--events N=1000000] [--out DIR=target/fixtures] [--seed N=1]
+  bench             measure `gpuheap explain` against pickle.load [--strict: exit 1 if a bar is missed]
+  fuzz              fuzz the importer [--seconds N: stop after N seconds, else on Ctrl-C]
+  help              this text
+";
+
+const DEFAULT_EVENTS: u64 = 1_000_000;
+const DEFAULT_SEED: u64 = 1;
+
+/// One command with its options.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Task {
+    Help,
+    Test { arguments: Vec<String> },
+    Lint,
+    Fixtures { out: Option<PathBuf>, events: u64, seed: u64 },
+    Bench { strict: bool },
+    Fuzz { seconds: Option<u64> },
+}
+
+/// Reads the arguments after the program's name.
+pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Task, Failure> {
+    let mut arguments = Arguments(arguments.into_iter().collect());
+    if arguments.help() {
+        return Ok(Task::Help);
+    }
+    let name = arguments.0.remove(0);
+    let task = match name.as_str() {
+        "test" => Task::Test { arguments: arguments.rest() },
+        "lint" => Task::Lint,
+        "fixtures" => Task::Fixtures {
+            out: arguments.value("--out")?.map(PathBuf::from),
+            events: arguments.number("--events")?.unwrap_or(DEFAULT_EVENTS),
+            seed: arguments.number("--seed")?.unwrap_or(DEFAULT_SEED),
+        },
+        "bench" => Task::Bench { strict: arguments.flag("--strict") },
+        "fuzz" => Task::Fuzz { seconds: arguments.number("--seconds")? },
+        _ => return Err(Failure::usage(format!("Unknown command `{name}`"))),
+    };
+    match arguments.0.first() {
+        None => Ok(task),
+        Some(extra) => Err(Failure::usage(format!("Unexpected argument `{extra}` for `{name}`"))),
+    }
+}
+
+/// What is still to be read. Options may stand in any order, as `--name VALUE` or `--name=VALUE`.
+struct Arguments(Vec<String>);
+
+impl Arguments {
+    /// Whether help is asked for: no arguments at all, `help`, or `--help` anywhere before `--`.
+    fn help(&self) -> bool {
+        let own = self.0.iter().take_while(|argument| *argument != "--");
+        self.0.first().is_none_or(|name| name == "help") || own.into_iter().any(|text| text == "--help" || text == "-h")
+    }
+
+    /// Everything after `--`, which is taken out together with it.
+    fn rest(&mut self) -> Vec<String> {
+        match self.0.iter().position(|argument| argument == "--") {
+            Some(index) => self.0.drain(index..).skip(1).collect(),
+            None => Vec::new(),
+        }
+    }
+
+    fn flag(&mut self, name: &str) -> bool {
+        let index = self.0.iter().position(|argument| argument == name);
+        index.map(|index| self.0.remove(index)).is_some()
+    }
+
+    fn value(&mut self, name: &str) -> Result<Option<String>, Failure> {
+        let joined = format!("{name}=");
+        if let Some(index) = self.0.iter().position(|argument| argument.starts_with(&joined)) {
+            return Ok(Some(self.0.remove(index)[joined.len()..].to_owned()));
+        }
+        let Some(index) = self.0.iter().position(|argument| argument == name) else {
+            return Ok(None);
+        };
+        if index + 1 == self.0.len() {
+            return Err(Failure::usage(format!("Missing value for `{name}`")));
+        }
+        let value = self.0.remove(index + 1);
+        self.0.remove(index);
+        Ok(Some(value))
+    }
+
+    /// A whole number, with underscores where the writer likes them.
+    fn number(&mut self, name: &str) -> Result<Option<u64>, Failure> {
+        let Some(text) = self.value(name)? else {
+            return Ok(None);
+        };
+        match text.replace('_', "").parse() {
+            Ok(number) => Ok(Some(number)),
+            Err(error) => Err(Failure::usage(format!("Failed to read `{text}` as the number of `{name}`")).cause(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Task, Failure> {
+        parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn commands_and_defaults() {
+        assert_eq!(parsed("lint").unwrap(), Task::Lint);
+        assert_eq!(parsed("test").unwrap(), Task::Test { arguments: vec![] });
+        assert_eq!(parsed("fixtures").unwrap(), Task::Fixtures { out: None, events: 1_000_000, seed: 1 });
+        assert_eq!(parsed("bench").unwrap(), Task::Bench { strict: false });
+        assert_eq!(parsed("fuzz").unwrap(), Task::Fuzz { seconds: None });
+    }
+
+    #[test]
+    fn options_in_any_order_and_either_form() {
+        let expected = Task::Fixtures { out: Some(PathBuf::from("here")), events: 4_000_000, seed: 7 };
+        assert_eq!(parsed("fixtures --events 4_000_000 --out here --seed 7").unwrap(), expected);
+        assert_eq!(parsed("fixtures --seed=7 --out=here --events=4000000").unwrap(), expected);
+        assert_eq!(parsed("bench --strict").unwrap(), Task::Bench { strict: true });
+        assert_eq!(parsed("fuzz --seconds 60").unwrap(), Task::Fuzz { seconds: Some(60) });
+    }
+
+    #[test]
+    fn what_follows_two_dashes_is_for_the_test_runner() {
+        let task = parsed("test -- --package gpuheap --help").unwrap();
+        assert_eq!(task, Task::Test { arguments: vec!["--package".into(), "gpuheap".into(), "--help".into()] });
+    }
+
+    #[test]
+    fn help_is_found_anywhere() {
+        for line in ["", "help", "--help", "-h", "bench --help"] {
+            assert_eq!(parsed(line).unwrap(), Task::Help, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn bad_use_is_refused() {
+        for line in ["tset", "lint now", "test fast", "fixtures --events", "fixtures --events many", "bench --strict=1"] {
+            assert_eq!(parsed(line).unwrap_err().code(), 2, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn help_names_every_command() {
+        for name in ["test", "lint", "fixtures", "bench", "fuzz"] {
+            assert!(HELP.lines().any(|line| line.trim_start().starts_with(&format!("{name} "))), "{name}");
+        }
+    }
+}
