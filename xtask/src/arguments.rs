@@ -104,7 +104,9 @@ impl Arguments {
         };
         match text.replace('_', "").parse() {
             Ok(number) => Ok(Some(number)),
-            Err(error) => Err(Failure::usage(format!("Failed to read `{text}` as the number of `{name}`")).cause(error)),
+            Err(error) => {
+                Err(Failure::usage(format!("Failed to read `{text}` as the number of `{name}`")).cause(error))
+            }
         }
     }
 }
@@ -150,7 +152,8 @@ mod tests {
 
     #[test]
     fn bad_use_is_refused() {
-        for line in ["tset", "lint now", "test fast", "fixtures --events", "fixtures --events many", "bench --strict=1"] {
+        for line in ["tset", "lint now", "test fast", "fixtures --events", "fixtures --events many", "bench --strict=1"]
+        {
             assert_eq!(parsed(line).unwrap_err().code(), 2, "{line:?}");
         }
     }

@@ -57,7 +57,10 @@ mod tests {
     #[test]
     fn a_failure_reads_operation_cause_hint() {
         let failure = Failure::new("Failed to read `a.pickle`").cause("no such file").hint("write it first");
-        assert_eq!(failure.to_string(), "error: Failed to read `a.pickle`\n  cause: no such file\n\nhint: write it first");
+        assert_eq!(
+            failure.to_string(),
+            "error: Failed to read `a.pickle`\n  cause: no such file\n\nhint: write it first"
+        );
         assert_eq!(failure.code(), 1);
         assert_eq!(Failure::usage("Unknown command `x`").code(), 2);
     }

@@ -60,7 +60,12 @@ pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
 
 /// Whether the command can be started and succeeds. Prints nothing.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
 }
 
 /// What the command prints to its standard output, if it can be started and succeeds.

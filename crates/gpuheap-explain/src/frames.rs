@@ -27,7 +27,7 @@ impl Marks {
     pub(crate) const KV_CACHE: Self = Self(1 << 6);
     /// Loading of data.
     pub(crate) const DATA: Self = Self(1 << 7);
-    /// A forward or backward hook of a module.
+    /// A compiler of models at work, or code that it made.
     pub(crate) const COMPILER: Self = Self(1 << 8);
     /// The outermost frame is not where a program or a thread of it starts: a callback from native code.
     pub(crate) const ROOTLESS: Self = Self(1 << 9);
@@ -35,6 +35,11 @@ impl Marks {
     /// Whether any of `other` is set.
     pub(crate) fn any(self, other: Self) -> bool {
         self.0 & other.0 != 0
+    }
+
+    /// This set without `other`.
+    pub(crate) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
     }
 
     /// Both sets together.
@@ -72,7 +77,12 @@ impl FrameTableMarks {
             let Some(frame) = recording.stacks.innermost(stack) else { continue };
             let (own, is_user) = frames.get(frame.index()).copied().unwrap_or_default();
             let caller = recording.stacks.caller(stack);
-            let mut all = own.with(marks[caller.index()]);
+            let mut outer = marks[caller.index()];
+            if own.any(Marks::MODULE_CALL.with(Marks::ROOT_GRADIENT)) {
+                // A closure that the optimizer calls is a forward or backward pass, not the optimizer's work.
+                outer = outer.without(Marks::OPTIMIZER);
+            }
+            let mut all = own.with(outer);
             if caller == StackId::default() && !is_program_root(recording.function(frame), recording.file(frame)) {
                 all = all.with(Marks::ROOTLESS);
             }

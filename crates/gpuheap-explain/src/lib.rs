@@ -1,32 +1,34 @@
-//! What a recording means: a [`Recording`] goes in, a [`Report`] comes out.
+//! What a recording means: a [`Recording`](gpuheap_record::Recording) goes in, a [`Report`] comes out.
 //!
-//! Nothing here knows a file format, and nothing prints.
+//! Nothing here knows a file format, and nothing prints. One file an analysis; [`explain`] says in which order they run:
+//! the replay gives every allocation its size and its life, frames and phases say what the program was doing, classes
+//! and steps follow from these, the analyses from all of them, the findings from the analyses, the verdict from the
+//! findings.
 #![forbid(unsafe_code)]
 
+mod classes;
 mod error;
+mod explain;
+mod findings;
+mod fragmentation;
 mod frames;
+mod holders;
 mod initial;
+mod layout;
+mod leaks;
+mod ledger;
 mod lifetimes;
+mod oom;
+mod phases;
 mod replay;
 mod report;
-
-use gpuheap_record::{Bytes, Recording};
+mod sawtooth;
+mod steps;
+mod stranded;
+mod timeline;
+mod trend;
+mod verdict;
 
 pub use error::Error;
+pub use explain::{Options, explain};
 pub use report::*;
-
-/// What to explain.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Options {
-    /// The device by its ordinal; `None` for the one with an OOM, else the one that reserved most.
-    pub device: Option<u32>,
-    /// The card's size, or whatever limits the program.
-    pub limit: Option<Bytes>,
-    /// The moment for the ledger and the holders; `None` for the OOM if there was one, else the peak.
-    pub at: Option<MomentName>,
-}
-
-/// Explains one device of a recording.
-pub fn explain(_recording: &Recording, _options: &Options) -> Result<Report, Error> {
-    todo!()
-}

@@ -102,6 +102,8 @@ pub(crate) struct Allocation {
     pub(crate) stack: StackId,
     /// Where its memory belongs.
     pub(crate) lane: LaneId,
+    /// Whether it lies in a segment, as it should. It does not where the recording contradicts itself.
+    pub(crate) placed: bool,
     /// When it was made; [`Tick::START`] if it was there before.
     pub(crate) born: Tick,
     /// When the program dropped it; [`Tick::NEVER`] if it did not.

@@ -186,6 +186,7 @@ impl<'a> Player<'a> {
                         requested: block.requested,
                         stack: block.stack,
                         lane,
+                        placed: true,
                         born: Tick::START,
                         freed,
                         completed: Tick::NEVER,
@@ -288,6 +289,7 @@ impl<'a> Player<'a> {
             requested: event.size,
             stack: event.stack,
             lane,
+            placed: placed.is_some(),
             born: tick,
             freed: Tick::NEVER,
             completed: Tick::NEVER,
@@ -302,9 +304,7 @@ impl<'a> Player<'a> {
 
     fn compare(&mut self, event: &Event, decision: Decision, fresh: Option<Fresh>) {
         match (decision, fresh) {
-            (Decision::NewSegment(size), Some(fresh)) if size == fresh.size && self.fresh.len() == 1 => {
-                self.matched += 1
-            }
+            (Decision::NewSegment(size), Some(fresh)) if size == fresh.size => self.matched += 1,
             (Decision::NewSegment(size), Some(fresh)) => self.mismatch(|| {
                 format!(
                     "a segment of {} bytes was made at {:#x}, the policy makes one of {size}",

@@ -289,8 +289,8 @@ impl Cause {
     }
 
     /// The same cause in a file whose places are lines.
-    pub(crate) fn on_line(mut self: Box<Self>, line: u64) -> Box<Self> {
-        if let Self::Memory { at } | Self::OutOfRange { at, .. } | Self::Shared { at, .. } = &mut *self {
+    pub(crate) fn on_line(mut self, line: u64) -> Self {
+        if let Self::Memory { at } | Self::OutOfRange { at, .. } | Self::Shared { at, .. } = &mut self {
             *at = At::Line(line);
         }
         self

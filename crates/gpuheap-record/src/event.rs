@@ -148,6 +148,43 @@ impl Events {
         keep(&mut self.pools, &pools);
     }
 
+    /// Keeps the first `count` rows and drops the others. The columns keep their capacity.
+    pub fn keep_first(&mut self, count: usize) {
+        self.kinds.truncate(count);
+        self.addresses.truncate(count);
+        self.sizes.truncate(count);
+        self.streams.truncate(count);
+        self.times_us.truncate(count);
+        self.stacks.truncate(count);
+        self.contexts.truncate(count);
+        self.pools.truncate(count);
+    }
+
+    /// Takes the rows from `at` on (clamped to what is there) away and returns them. With `at` 0 nothing is copied.
+    #[must_use]
+    pub fn split_off(&mut self, at: usize) -> Self {
+        if at == 0 {
+            return std::mem::take(self);
+        }
+        let at = at.min(self.len());
+        let pools = at.min(self.pools.len());
+        Self {
+            kinds: self.kinds.split_off(at),
+            addresses: self.addresses.split_off(at),
+            sizes: self.sizes.split_off(at),
+            streams: self.streams.split_off(at),
+            times_us: self.times_us.split_off(at),
+            stacks: self.stacks.split_off(at),
+            contexts: self.contexts.split_off(at),
+            pools: self.pools.split_off(pools),
+        }
+    }
+
+    /// Gives the memory back that the columns have beyond their rows.
+    pub fn shrink_to_fit(&mut self) {
+        self.keep(0..self.len());
+    }
+
     /// Every id, oldest event first.
     pub fn ids(&self) -> impl DoubleEndedIterator<Item = EventId> + ExactSizeIterator + use<> {
         (0..self.len()).map(EventId::from_index)
@@ -246,6 +283,12 @@ mod tests {
         events.keep(1..9);
         assert_eq!(events.len(), 3);
         assert_eq!(events.get(EventId::new(2)), pooled);
+        let tail = events.split_off(1);
+        assert_eq!((events.len(), tail.len(), tail.get(EventId::new(1))), (1, 2, pooled));
+        let mut all = events.split_off(0);
+        assert!(events.is_empty());
+        all.keep_first(0);
+        assert!(all.is_empty());
     }
 
     #[test]

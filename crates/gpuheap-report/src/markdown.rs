@@ -74,8 +74,8 @@ fn verdict(page: &mut Page, report: &Report) {
     page.block(&format!("### {name}: {}", prose(&headline)));
     let sure = text::confidence(report.verdict.confidence);
     page.block(&match &report.verdict.site {
-        Some(place) => format!("At {} ({sure}).", site(place)),
-        None => format!("({sure})"),
+        Some(place) => format!("At {} ({sure} confidence).", site(place)),
+        None => format!("({sure} confidence)"),
     });
     if let Some(main) = report.findings.first() {
         remedy(page, main);
@@ -103,9 +103,7 @@ fn ledger(page: &mut Page, report: &Report) {
     let mut rows: Vec<Vec<String>> = report
         .ledger
         .iter()
-        .map(|part| {
-            vec![cell(&part.part), part.bytes.to_string(), text::share(part.bytes, total), cell(&part.detail)]
-        })
+        .map(|part| vec![cell(&part.part), part.bytes.to_string(), text::share(part.bytes, total), cell(&part.detail)])
         .collect();
     rows.push(vec![
         format!("**= {}**", sentences::sum_name(&report.ledger)),
@@ -135,7 +133,7 @@ fn evidence(page: &mut Page, finding: &Finding) {
         Some(per_step) => format!("Costs: {}, {per_step} more each step", finding.bytes),
         None => format!("Costs: {}", finding.bytes),
     });
-    items.push(format!("Sure: {}", text::confidence(finding.confidence)));
+    items.push(format!("Confidence: {}", text::confidence(finding.confidence)));
     items.extend(finding.evidence.iter().map(|seen| format!("Seen: {}", prose(seen))));
     page.list(&items);
     remedy(page, finding);

@@ -55,10 +55,12 @@ pub(crate) fn sum_name(ledger: &[LedgerPart]) -> &'static str {
 
 pub(crate) fn peaks(report: &Report) -> String {
     let peaks = &report.peaks;
-    format!(
-        "allocated {}, requested {}, active {}, reserved {}",
-        peaks.allocated_bytes, peaks.requested_bytes, peaks.active_bytes, peaks.reserved_bytes
-    )
+    let mut line = format!("allocated {}", peaks.allocated_bytes);
+    // Memory that waits for another stream is rare: only then do the two differ.
+    if peaks.active_bytes != peaks.allocated_bytes {
+        line = format!("{line}, active {}", peaks.active_bytes);
+    }
+    format!("{line}, requested {}, reserved {}", peaks.requested_bytes, peaks.reserved_bytes)
 }
 
 pub(crate) fn steps(steps: &Steps) -> String {
@@ -87,11 +89,7 @@ pub(crate) fn replay(replay: &ReplayCheck) -> String {
 pub(crate) fn request(oom: &OutOfMemory) -> String {
     format!(
         "{} did not fit beside {} allocated; {} cached, at most {} in one piece; the device had {} left",
-        oom.asked_bytes,
-        oom.moment.allocated_bytes,
-        oom.cached_bytes,
-        oom.largest_free_bytes,
-        oom.device_free_bytes
+        oom.asked_bytes, oom.moment.allocated_bytes, oom.cached_bytes, oom.largest_free_bytes, oom.device_free_bytes
     )
 }
 

@@ -143,9 +143,9 @@ pub(crate) fn headline(kind: VerdictKind, headline: &str) -> (&'static str, Stri
 
 pub(crate) fn confidence(confidence: Confidence) -> &'static str {
     match confidence {
-        Confidence::Low => "low confidence",
-        Confidence::Medium => "medium confidence",
-        Confidence::High => "high confidence",
+        Confidence::Low => "low",
+        Confidence::Medium => "medium",
+        Confidence::High => "high",
     }
 }
 
@@ -175,7 +175,9 @@ pub(crate) fn site(site: &Site, room: usize) -> String {
     }
     let in_function = if function.is_empty() { String::new() } else { format!(" in {function}") };
     let for_file = room.saturating_sub(width(&line) + width(&in_function));
-    let least = width(&file).min(24).min(room.saturating_sub(width(&line)));
+    // The name of the file counts more than the function, the function more than the folders.
+    let name = file.rfind(['/', '\\']).map_or(width(&file), |start| width(&file[start..]) + 1);
+    let least = name.min(width(&file)).min(room.saturating_sub(width(&line)));
     let place = format!("{}{line}", cut_path(&file, for_file.max(least)));
     let left = room.saturating_sub(width(&place));
     let in_function = if left < 8 && left < width(&in_function) { String::new() } else { cut_end(&in_function, left) };
@@ -293,7 +295,8 @@ mod tests {
             function: "forward".into(),
         };
         assert_eq!(site(&linear, 50), "…/torch/nn/modules/linear.py:134 in forward");
-        assert_eq!(site(&linear, 24), "…/modules/linear.py:134");
+        assert_eq!(site(&linear, 30), "…/linear.py:134 in forward");
+        assert_eq!(site(&linear, 24), "…/linear.py:134 in forw…");
         assert_eq!(site(&linear, 10), "…ar.py:134");
         assert_eq!(cut_path("日本語.py", 6), "…語.py");
     }

@@ -3,13 +3,15 @@
 //! What a pickle holds is the business of a [`Host`], which keeps the containers; the machine only moves [`Value`]s
 //! between the stack, the memo and the host. Opcodes that import, call or build objects are refused by name.
 
+mod arguments;
+mod literal;
 mod machine;
 mod memo;
 pub(crate) mod opcode;
-mod text;
+mod rare;
 mod value;
 
-pub(crate) use machine::{Memory, run};
+pub(crate) use machine::run;
 pub(crate) use opcode::name as opcode_name;
 pub(crate) use value::{Kind, Value};
 

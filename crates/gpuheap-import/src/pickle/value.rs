@@ -29,7 +29,7 @@ pub(crate) enum Kind {
 }
 
 /// A value: its kind in the low four bits, above it an integer or the host's handle.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Value(u64);
 
 const KIND_BITS: u32 = 4;

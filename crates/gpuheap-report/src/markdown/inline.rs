@@ -6,33 +6,38 @@ use crate::text::{self, sanitize};
 
 /// Text between paragraphs' marks. Pairs of backticks in it make code, as the analyses write names.
 pub(super) fn prose(text: &str) -> String {
-    pieces(text, code)
+    pieces(text, escape, code)
 }
 
 /// Text in a cell of a table.
 pub(super) fn cell(text: &str) -> String {
-    pieces(text, code_cell)
+    pieces(text, escape, code_cell)
 }
 
-fn pieces(text: &str, code: fn(&str) -> String) -> String {
+/// Text inside HTML.
+pub(super) fn html(text: &str) -> String {
+    pieces(text, escape_html, |code| format!("<code>{}</code>", escape_html(code)))
+}
+
+/// Text with `plain` around and `code` inside of pairs of backticks.
+fn pieces(text: &str, plain: fn(&str) -> String, code: fn(&str) -> String) -> String {
     let text = sanitize(text);
-    let parts: Vec<&str> = text.split('`').collect();
     let mut shown = String::new();
-    for (index, part) in parts.iter().enumerate() {
-        let closed = index + 1 < parts.len();
-        if index % 2 == 1 && closed && !part.is_empty() {
-            shown.push_str(&code(part));
-        } else {
-            if index % 2 == 1 {
-                shown.push_str("\\`");
+    let mut rest = text.as_str();
+    while let Some((before, after)) = rest.split_once('`') {
+        shown.push_str(&plain(before));
+        match after.split_once('`') {
+            Some((inside, after)) if !inside.is_empty() => {
+                shown.push_str(&code(inside));
+                rest = after;
             }
-            shown.push_str(&escape(part));
-            if index % 2 == 1 && closed {
-                shown.push_str("\\`");
+            _ => {
+                shown.push_str(&plain("`"));
+                rest = after;
             }
         }
     }
-    shown
+    shown + &plain(rest)
 }
 
 fn escape(text: &str) -> String {
@@ -54,9 +59,19 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// Text inside HTML.
-pub(super) fn html(text: &str) -> String {
-    sanitize(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('@', "&#64;")
+fn escape_html(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '@' => escaped.push_str("&#64;"),
+            '`' => escaped.push_str("&#96;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
 }
 
 /// Text as code, between as many backticks as it needs.
@@ -116,7 +131,7 @@ mod tests {
         assert_eq!(prose("one ` alone <b>"), "one \\` alone &lt;b&gt;");
         assert_eq!(cell("`a|b`"), "`a\\|b`");
         assert_eq!(code("a``b`"), "``` a``b` ```");
-        assert_eq!(html("<script>"), "&lt;script&gt;");
+        assert_eq!(html("<script> `a<b` `"), "&lt;script&gt; <code>a&lt;b</code> &#96;");
         assert_eq!(fenced("text", "a\n```\u{1b}b"), "````text\na\n```\u{fffd}b\n````");
     }
 }

@@ -2,7 +2,7 @@
 
 use gpuheap_explain::Report;
 
-use super::page::Page;
+use super::page::{LABEL, Page};
 use super::palette::Role;
 use crate::{sentences, text};
 
@@ -11,23 +11,21 @@ pub(super) fn show(page: &mut Page, report: &Report) {
     page.field("Peaks", Role::Plain, &sentences::peaks(report));
     page.field("Steps", Role::Plain, &sentences::steps(&report.steps));
     page.field("Replay", Role::Plain, &sentences::replay(&report.replay));
-    page.field("Source", Role::Plain, &source(report));
+    page.field("Source", Role::Plain, &source(page, report));
     for (index, note) in report.source.notes.iter().enumerate() {
         page.field(if index == 0 { "Notes" } else { "" }, Role::Plain, note);
     }
     if !page.details() {
-        page.field("More", Role::Faint, "`--details` shows evidence, stacks, holders and the rules of the classes");
+        page.field("More", Role::Faint, "`--details` adds evidence, stacks, holders and class rules");
     }
 }
 
-fn source(report: &Report) -> String {
+fn source(page: &Page, report: &Report) -> String {
     let source = &report.source;
-    let mut line = format!("{}, {}", text::cut_path(&text::sanitize(&source.path), 48), source.bytes);
+    let mut rest = format!(", {}", source.bytes);
     if source.devices > 1 {
-        line = format!("{line}, device {} of {}", source.device, text::count(source.devices));
+        rest = format!("{rest}, device {} of {}", source.device, text::count(source.devices));
     }
-    if !source.complete {
-        line = format!("{line}, started with {} reserved", source.reserved_before);
-    }
-    line
+    let room = page.width().saturating_sub(LABEL + rest.len()).max(16);
+    format!("{}{rest}", text::cut_path(&text::sanitize(&source.path), room))
 }

@@ -30,7 +30,7 @@ fn one(page: &mut Page, finding: &Finding) {
         costs = format!("{costs}, {per_step} more each step");
     }
     page.field("Costs", Role::Plain, &costs);
-    page.field("Sure", by_confidence(finding.confidence), text::confidence(finding.confidence));
+    page.field("Confidence", by_confidence(finding.confidence), text::confidence(finding.confidence));
     remedy(page, finding);
     for (index, evidence) in finding.evidence.iter().enumerate() {
         page.field(if index == 0 { "Seen" } else { "" }, Role::Plain, evidence);

@@ -15,7 +15,7 @@ const COLUMNS: [Column; 5] = [
     Column::new("held"),
     Column::new("share"),
     Column::from("blocks", 60),
-    Column::from("class", 80),
+    Column::from("class", 100),
     Column::new("by"),
 ];
 

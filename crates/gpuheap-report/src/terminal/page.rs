@@ -7,7 +7,7 @@ use super::palette::Role;
 use crate::text::{ascii, char_width, sanitize, width, wrap};
 
 /// Columns of the labels at the left of fields.
-pub(super) const LABEL: usize = 10;
+pub(super) const LABEL: usize = 12;
 
 /// One line: pieces of text, each with what it is.
 #[derive(Clone, Debug, Default)]

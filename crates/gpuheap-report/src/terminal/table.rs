@@ -67,10 +67,24 @@ impl Page {
                     line.push(Role::Plain, "  ");
                 }
             }
-            if let Some(cell) = row.get(last) {
-                self.cell(&mut line, cell, room);
+            match row.get(last) {
+                Some(Cell::Text(role, text)) => self.wrapped(line, *role, text, room),
+                Some(cell) => {
+                    self.cell(&mut line, cell, room);
+                    self.line(line);
+                }
+                None => self.line(line),
             }
-            self.line(line);
+        }
+    }
+
+    /// The words of the last column, on as many lines as they need.
+    fn wrapped(&mut self, line: Line, role: Role, words: &str, room: usize) {
+        let indent = " ".repeat(line.width());
+        let mut start = Some(line);
+        for part in text::wrap(&self.folded(words), room, room) {
+            let line = start.take().unwrap_or_else(|| Line::of(Role::Plain, &indent));
+            self.line(line.with(role, &part));
         }
     }
 

@@ -3,8 +3,8 @@
 use gpuheap_explain::{Report, TimelinePoint};
 use gpuheap_record::Bytes;
 
-use super::charts::{block, scaled, spread};
 use super::Style;
+use super::charts::{block, scaled, spread};
 use super::page::{Line, Page};
 use super::palette::Role;
 use crate::text;
@@ -91,21 +91,23 @@ fn axis(page: &mut Page, report: &Report, ink: &Ink, columns: usize) {
     let mut cells: Vec<(Role, char)> = vec![(Role::Plain, ink.floor); columns];
     let mut mark = |event: Option<u64>, role: Role, sign: char, name: &str| {
         let Some(at) = event.and_then(|event| column(&report.timeline, event, columns)) else { return };
+        if cells.get(at).is_none_or(|cell| cell.1 != ink.floor) {
+            return;
+        }
         let name = format!(" {name} ");
         // The name goes to the right of its sign, or to the left where the edge is near.
         let right = at + 1..at + 1 + name.len();
         let left = at.saturating_sub(name.len())..at;
         let free = |range: &std::ops::Range<usize>| {
-            range.len() == name.len() && cells.get(range.clone()).is_some_and(|cells| cells.iter().all(|cell| cell.1 == ink.floor))
+            range.len() == name.len()
+                && cells.get(range.clone()).is_some_and(|cells| cells.iter().all(|cell| cell.1 == ink.floor))
         };
         if let Some(range) = [right, left].into_iter().find(free) {
             for (cell, letter) in cells[range].iter_mut().zip(name.chars()) {
                 *cell = (Role::Plain, letter);
             }
         }
-        if let Some(cell) = cells.get_mut(at) {
-            *cell = (role, sign);
-        }
+        cells[at] = (role, sign);
     };
     let oom = report.oom.as_ref().map(|oom| &oom.moment);
     mark(oom.and_then(|moment| moment.event), Role::Alarm, ink.oom, "allocation failed");

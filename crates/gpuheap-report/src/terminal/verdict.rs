@@ -15,11 +15,7 @@ pub(super) fn show(page: &mut Page, report: &Report) {
     let lead = format!("{name}: ");
     let parts = text::wrap(&page.folded(&headline), page.width() - text::width(&lead), page.width() - 2);
     for (index, part) in parts.iter().enumerate() {
-        let line = if index == 0 {
-            Line::of(Role::Verdict(verdict.kind), &lead)
-        } else {
-            Line::of(Role::Plain, "  ")
-        };
+        let line = if index == 0 { Line::of(Role::Verdict(verdict.kind), &lead) } else { Line::of(Role::Plain, "  ") };
         page.line(line.with(Role::Strong, part));
     }
     place(page, report);
@@ -38,34 +34,38 @@ pub(super) fn show(page: &mut Page, report: &Report) {
 fn place(page: &mut Page, report: &Report) {
     let sure = text::confidence(report.verdict.confidence);
     let Some(site) = &report.verdict.site else {
-        page.field("Sure", Role::Plain, sure);
+        page.field("Confidence", Role::Plain, sure);
         return;
     };
     let room = page.width() - LABEL;
-    let beside = room.saturating_sub(sure.len() + 3);
+    let beside = room.saturating_sub(sure.len() + "  ( confidence)".len());
     let wanted = text::width(&page.folded(&text::site(site, usize::MAX)));
     let label = format!("{:<LABEL$}", "Where");
     if wanted <= beside || beside >= 48 {
         let place = page.site(site, beside);
-        page.line(Line::of(Role::Faint, &label).with(Role::Code, &place).with(Role::Plain, &format!("  ({sure})")));
+        page.line(
+            Line::of(Role::Faint, &label).with(Role::Code, &place).with(Role::Plain, &format!("  ({sure} confidence)")),
+        );
     } else {
         let place = page.site(site, room);
         page.line(Line::of(Role::Faint, &label).with(Role::Code, &place));
-        page.field("Sure", Role::Plain, sure);
+        page.field("Confidence", Role::Plain, sure);
     }
 }
 
 /// What to do about a finding, and what that saves.
 pub(super) fn remedy(page: &mut Page, finding: &Finding) {
     let remedy = &finding.remedy;
-    if !remedy.text.is_empty() {
-        page.field("Change", Role::Plain, &remedy.text);
-    }
-    if let Some(conf) = &remedy.conf {
-        page.field("Set", Role::Code, &text::conf_line(conf));
-    }
-    if let Some(saves) = remedy.saves_bytes {
-        page.field("Saves", Role::Strong, &saves.to_string());
+    let saves = remedy.saves_bytes.map(|bytes| format!(" (saves {bytes})")).unwrap_or_default();
+    page.field("Change", Role::Plain, &format!("{}{saves}", remedy.text));
+    let Some(conf) = &remedy.conf else { return };
+    let conf = page.folded(&text::conf_line(conf));
+    if text::width(&conf) + LABEL <= page.width() {
+        page.field("Set", Role::Code, &conf);
+    } else {
+        // Without the label there is more room: a line that is broken cannot be copied as it is.
+        page.field("Set", Role::Plain, "");
+        page.paragraph("", 0, Role::Code, &conf);
     }
 }
 

@@ -1,4 +1,6 @@
-//! The text forms of numbers and strings in protocols 0 and 1.
+//! Numbers and strings as opcodes carry them: binary, and the text forms of protocols 0 and 1.
+
+use super::{Host, Value};
 
 /// The value of an `INT` or `LONG` line: digits, perhaps signed, perhaps with the `L` of Python 2.
 pub(super) fn integer(line: &[u8]) -> Option<i128> {
@@ -62,9 +64,10 @@ pub(super) fn raw_unicode_escape(line: &[u8]) -> Vec<u8> {
             (b'\\', Some(b'U')) => 8,
             _ => 0,
         };
-        let code = rest.get(1..=digits).filter(|_| digits > 0).and_then(|digits| {
-            u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
-        });
+        let code = rest
+            .get(1..=digits)
+            .filter(|_| digits > 0)
+            .and_then(|digits| u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
         match code {
             Some(code) => {
                 text.push(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
@@ -74,6 +77,39 @@ pub(super) fn raw_unicode_escape(line: &[u8]) -> Vec<u8> {
         }
     }
     text.into_bytes()
+}
+
+/// The bytes before the end of the line, and those after it.
+pub(super) fn line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = bytes.iter().position(|&byte| byte == b'\n')?;
+    let (line, rest) = bytes.split_at(end);
+    Some((line.strip_suffix(b"\r").unwrap_or(line), rest.get(1..).unwrap_or_default()))
+}
+
+/// A little-endian integer in two's complement. More than 16 bytes are no number of a snapshot.
+pub(super) fn binary_integer<H: Host>(digits: &[u8], host: &mut H) -> Value {
+    let negative = digits.last().is_some_and(|&byte| byte >= 0x80);
+    if digits.len() <= 8 {
+        let mut bytes = if negative { [0xff; 8] } else { [0; 8] };
+        for (to, from) in bytes.iter_mut().zip(digits) {
+            *to = *from;
+        }
+        let value = i64::from_le_bytes(bytes);
+        return Value::int(value).unwrap_or_else(|| host.wide(i128::from(value)));
+    }
+    if digits.len() > 16 {
+        return Value::OPAQUE;
+    }
+    let mut bytes = if negative { [0xff; 16] } else { [0; 16] };
+    for (to, from) in bytes.iter_mut().zip(digits) {
+        *to = *from;
+    }
+    narrow(i128::from_le_bytes(bytes), host)
+}
+
+/// A value for `value`: itself if it fits, else a row of the host.
+pub(super) fn narrow<H: Host>(value: i128, host: &mut H) -> Value {
+    i64::try_from(value).ok().and_then(Value::int).unwrap_or_else(|| host.wide(value))
 }
 
 #[cfg(test)]

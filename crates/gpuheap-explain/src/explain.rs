@@ -1,0 +1,210 @@
+//! From a recording to a report: the order in which the analyses run.
+
+use gpuheap_record::{Bytes, Compression, DeviceRecording, EventKind, Format, Recording};
+
+use crate::classes::{self, Classes, Rule};
+use crate::error::Error;
+use crate::findings::{self, Facts};
+use crate::frames::FrameTableMarks;
+use crate::holders::holders;
+use crate::leaks;
+use crate::ledger::{ledger, moment};
+use crate::lifetimes::Tick;
+use crate::oom;
+use crate::phases::Phases;
+use crate::replay::{self, Replay};
+use crate::report::{ClassRule, MomentName, Report, SCHEMA, SourceInfo, StepSource, Steps};
+use crate::sawtooth;
+use crate::steps::{self, StepBoundaries};
+use crate::stranded;
+use crate::timeline::timeline;
+use crate::verdict::verdict;
+
+/// What to explain.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// The device by its ordinal; `None` for the one with an OOM, else the one that reserved most.
+    pub device: Option<u32>,
+    /// The card's size, or whatever limits the program.
+    pub limit: Option<Bytes>,
+    /// The moment for the ledger and the holders; `None` for the OOM if there was one, else the peak.
+    pub at: Option<MomentName>,
+}
+
+/// Explains one device of a recording.
+pub fn explain(recording: &Recording, options: &Options) -> Result<Report, Error> {
+    let device = choose_device(recording, options.device)?;
+    let times_us = device.events.times_us();
+    let replay = replay::replay(recording, device);
+    let marks = FrameTableMarks::new(recording);
+    let phases = Phases::new(recording, device, &marks);
+    let classes = classes::classify(&replay.allocations, &replay.lanes, &phases, &marks);
+    let steps = steps::find(recording, device, &replay.allocations, &phases, &marks);
+    let after = phase_after(recording, &replay, &phases, &marks, &steps);
+    let rows = replay.allocations.rows();
+    let judged = [Some(&steps), after.as_ref()].into_iter().flatten();
+    let judged = judged.filter_map(|steps| Some((steps, leaks::analyse(rows, &replay.allocated, &phases, steps)?)));
+    let last = replay.last_tick();
+    let oom = oom::find(recording, device, &replay, &classes, &phases, &marks);
+    let facts = Facts {
+        recording,
+        device,
+        marks: &marks,
+        replay: &replay,
+        phases: &phases,
+        classes: &classes,
+        limit: options.limit,
+        steps: &steps,
+        leaks: judged.collect(),
+        sawtooth: sawtooth::find(rows, &replay.allocated, &phases, &steps),
+        stranded: stranded::find(&replay, last),
+        oom,
+    };
+    let findings = findings::findings(&facts);
+    let verdict = verdict(&facts, &findings);
+
+    let ledger_at = options.at.unwrap_or(if facts.oom.is_some() { MomentName::Oom } else { MomentName::Peak });
+    let tick = match ledger_at {
+        MomentName::Peak => replay.peak,
+        MomentName::PeakReserved => replay.peak_reserved,
+        MomentName::End => last,
+        MomentName::Oom => facts.oom.as_ref().ok_or(Error::NoSuchMoment { asked: ledger_at })?.0,
+    };
+    let idle: Vec<u64> =
+        facts.stranded.iter().filter(|stream| stream.last_used <= tick).map(|stream| stream.stream).collect();
+    let at = |tick| moment(&replay, &classes, times_us, tick);
+    let duration_us = match (times_us.first(), times_us.last()) {
+        (Some(&first), Some(&last)) => last.saturating_sub(first),
+        _ => 0,
+    };
+    Ok(Report {
+        schema: SCHEMA,
+        source: SourceInfo {
+            path: recording.source.path.to_string_lossy().into_owned(),
+            format: format_name(recording),
+            bytes: Bytes::new(recording.source.bytes),
+            events: recording.event_count() as u64,
+            devices: recording.devices.len() as u64,
+            device: device.device.get(),
+            device_events: device.events.len() as u64,
+            complete: replay.complete,
+            reserved_before: Bytes::new(replay.reserved_before),
+            duration_us,
+            conf: recording.settings.conf.clone(),
+            notes: notes(recording, device, &replay, &phases),
+        },
+        verdict,
+        peaks: replay.peaks,
+        peak: at(replay.peak),
+        peak_reserved: at(replay.peak_reserved),
+        end: at(last),
+        ledger_at,
+        ledger: ledger(recording, &replay, &classes, tick, &idle, options.limit),
+        holders: holders(recording, &replay, &classes, &phases, &marks, tick),
+        steps: Steps { count: steps.ticks.len() as u64, how: steps.source, unit: steps.unit.clone() },
+        findings,
+        replay: replay.check.clone(),
+        whatif: Vec::new(),
+        classes: class_rules(&replay, &classes, tick),
+        timeline: timeline(&replay, times_us),
+        oom: facts.oom.map(|(_, oom)| oom),
+    })
+}
+
+fn choose_device(recording: &Recording, asked: Option<u32>) -> Result<&DeviceRecording, Error> {
+    let ordinals = || recording.devices.iter().map(|device| device.device.get()).collect();
+    if let Some(asked) = asked {
+        let found = recording.devices.iter().find(|device| device.device.get() == asked);
+        return found.ok_or_else(|| Error::NoSuchDevice { asked, available: ordinals() });
+    }
+    let weight = |device: &&DeviceRecording| {
+        let failed = device.events.kinds().contains(&EventKind::OutOfMemory);
+        let reserved = device.segments.iter().fold(0_u64, |sum, segment| sum.saturating_add(segment.total_size));
+        (failed, reserved, device.events.len(), std::cmp::Reverse(device.device))
+    };
+    recording.devices.iter().max_by_key(weight).ok_or_else(|| Error::NoSuchDevice { asked: 0, available: ordinals() })
+}
+
+/// Where the program went on for long after its last step, in another way: what recurs there.
+fn phase_after(
+    recording: &Recording,
+    replay: &Replay,
+    phases: &Phases,
+    marks: &FrameTableMarks,
+    steps: &StepBoundaries,
+) -> Option<StepBoundaries> {
+    let horizon = *steps.ticks.last().filter(|_| steps.source != StepSource::Period)?;
+    let rows = replay.allocations.rows();
+    let first = rows.partition_point(|row| row.born <= horizon);
+    let long = (rows.len() - first) * 4 > rows.len() && phases.last > horizon;
+    let found = long.then(|| steps::recurring(recording, &rows[first..], marks))?;
+    (!found.ticks.is_empty()).then_some(found)
+}
+
+fn format_name(recording: &Recording) -> String {
+    let format = match recording.source.format {
+        Format::TorchPickle => "torch-snapshot-pickle",
+        Format::TorchJson => "torch-snapshot-json",
+    };
+    let compression = match recording.source.compression {
+        Compression::None => "",
+        Compression::Gzip => "+gzip",
+        Compression::Zstd => "+zstd",
+    };
+    format!("{format}{compression}")
+}
+
+/// What the reader should know before trusting a figure.
+fn notes(recording: &Recording, device: &DeviceRecording, replay: &Replay, phases: &Phases) -> Vec<String> {
+    let mut notes: Vec<String> = recording.notes.iter().map(|note| note.0.clone()).collect();
+    let events = device.events.len();
+    if events == 0 {
+        notes.push("the recording has no history: peaks, steps and leaks are those of the final state".to_owned());
+    } else if !replay.complete {
+        notes.push(format!(
+            "the recording starts late: {} were reserved before its first event; that state was rebuilt backwards from the \
+             final one, and what happened before is not known",
+            Bytes::new(replay.reserved_before)
+        ));
+    }
+    if replay.unexplained_start > 0 {
+        notes.push(format!(
+            "{} of {events} events did not fit the final state: the state before the first event is uncertain",
+            replay.unexplained_start
+        ));
+    }
+    if replay.unexplained > 0 {
+        notes.push(format!("{} of {events} events did not fit what was known before them", replay.unexplained));
+    }
+    if events > 0 && !phases.has_frames {
+        notes.push(
+            "no frames were recorded: nothing can be said about places and classes; record with `stacks=\"python\"`"
+                .to_owned(),
+        );
+    }
+    if events > 0 && !replay.check.exact {
+        if let Some(mismatch) = &replay.check.first_mismatch {
+            notes.push(format!("the replay of the allocator is not exact: {mismatch}"));
+        }
+    }
+    if let Some(host) = &recording.host {
+        let bytes: Bytes = host.segments.iter().map(|segment| Bytes::new(segment.total_size)).sum();
+        notes.push(format!("pinned host memory at the end: {bytes}"));
+    }
+    notes
+}
+
+fn class_rules(replay: &Replay, classes: &Classes, tick: Tick) -> Vec<ClassRule> {
+    let mut sums = vec![(Bytes::ZERO, 0_u64); Rule::ALL.len()];
+    for (id, row) in replay.allocations.iter().filter(|(_, row)| row.is_live_at(tick)) {
+        let (bytes, blocks) = &mut sums[classes.rule(id) as usize];
+        *bytes += Bytes::new(row.size);
+        *blocks += 1;
+    }
+    let rules = Rule::ALL.iter().zip(sums).filter(|(_, (_, blocks))| *blocks > 0);
+    let mut rules: Vec<ClassRule> = rules
+        .map(|(rule, (bytes, blocks))| ClassRule { class: rule.class(), rule: rule.text(), bytes, blocks })
+        .collect();
+    rules.sort_by_key(|rule| std::cmp::Reverse(rule.bytes));
+    rules
+}

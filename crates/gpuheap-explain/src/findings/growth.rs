@@ -1,0 +1,44 @@
+//! Steps that need more and more, and keep nothing.
+
+use gpuheap_record::Bytes;
+
+use super::{Facts, per_step, plural};
+use crate::report::{Confidence, Finding, FindingKind, Remedy};
+
+/// The growth over the judged steps must be this share of what is alive.
+const SHARE: f64 = 0.02;
+
+pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
+    let (steps, analysis) = facts.leaks.first()?;
+    let growth = per_step(analysis.total_slope * analysis.window.judged.len() as f64);
+    let level = Bytes::new(*analysis.total_curve.last()?);
+    if !analysis.groups.is_empty() || analysis.total_slope <= 0.0 || growth.share_of(level) < SHARE {
+        return None;
+    }
+    Some(Finding {
+        id: String::new(),
+        kind: FindingKind::GrowingWorkingSet,
+        title: format!(
+            "each {} needs about {} more than the one before, and keeps nothing of it",
+            steps.unit,
+            per_step(analysis.total_slope)
+        ),
+        site: None,
+        stack: Vec::new(),
+        bytes: growth,
+        bytes_per_step: Some(per_step(analysis.total_slope)),
+        confidence: Confidence::Medium,
+        evidence: vec![
+            format!("nothing that was made in {} survives", plural(analysis.window.judged.len(), "judged step")),
+            "batches or sequences that grow look like this; so does one tensor that is replaced by a larger one each step"
+                .to_owned(),
+        ],
+        remedy: Remedy {
+            text: "Nothing, if sizes grow by plan. Otherwise look for a tensor that is joined with new data every step."
+                .to_owned(),
+            conf: None,
+            saves_bytes: None,
+        },
+        growth: analysis.total_curve.iter().map(|&bytes| Bytes::new(bytes)).collect(),
+    })
+}

@@ -1,0 +1,136 @@
+//! Every distinct text of the file, while it is read.
+
+use gpuheap_record::{StringId, StringTable};
+use hashbrown::HashTable;
+use rustc_hash::FxHasher;
+use std::hash::Hasher;
+
+use super::word;
+use crate::pickle::{Kind, Value};
+
+/// A text in [`Texts`].
+#[derive(Clone, Copy)]
+struct Row {
+    start: usize,
+    length: u32,
+    /// Its id in the recording, once something that stays in the recording used it.
+    string: Option<StringId>,
+    label: u8,
+}
+
+/// Every distinct text. Keys, actions and much that is never used again pass through here; the recording's own table
+/// gets only what its rows refer to.
+#[derive(Default)]
+pub(crate) struct Texts {
+    bytes: String,
+    rows: Vec<Row>,
+    index: HashTable<u32>,
+    /// Bytes of the texts that are in the recording as well.
+    kept: usize,
+}
+
+impl Texts {
+    pub(crate) fn intern(&mut self, text: &[u8]) -> Value {
+        if let Some(value) = self.find(text) {
+            return value;
+        }
+        match std::str::from_utf8(text) {
+            Ok(text) => self.insert(text),
+            // Python writes file names that are no UTF-8 as lone surrogates. Nothing here needs them back.
+            Err(_) => {
+                let text = String::from_utf8_lossy(text);
+                self.find(text.as_bytes()).unwrap_or_else(|| self.insert(&text))
+            }
+        }
+    }
+
+    #[inline]
+    fn find(&self, text: &[u8]) -> Option<Value> {
+        let found = self
+            .index
+            .find(hash(text), |&row| self.rows.get(row as usize).is_some_and(|row| self.bytes_of(row) == text));
+        found.map(|&row| self.value(row))
+    }
+
+    fn insert(&mut self, text: &str) -> Value {
+        let Ok(id) = u32::try_from(self.rows.len()) else { return Value::OPAQUE };
+        let start = self.bytes.len();
+        self.bytes.push_str(text);
+        let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
+        self.rows.push(Row { start, length, string: None, label: word::label(text.as_bytes()) });
+        let (rows, bytes) = (&self.rows, self.bytes.as_bytes());
+        self.index.insert_unique(hash(text.as_bytes()), id, |&row| {
+            let row = rows.get(row as usize);
+            hash(row.and_then(|row| bytes.get(row.start..row.start + row.length as usize)).unwrap_or_default())
+        });
+        self.value(id)
+    }
+
+    fn value(&self, id: u32) -> Value {
+        let label = self.rows.get(id as usize).map_or(word::NO_WORD, |row| row.label);
+        Value::labelled(Kind::Text, id, label)
+    }
+
+    #[inline]
+    fn bytes_of(&self, row: &Row) -> &[u8] {
+        self.bytes.as_bytes().get(row.start..row.start + row.length as usize).unwrap_or_default()
+    }
+
+    pub(crate) fn get(&self, value: Value) -> Option<&str> {
+        let row = self.rows.get(value.id_of(Kind::Text)? as usize)?;
+        self.bytes.get(row.start..row.start + row.length as usize)
+    }
+
+    /// The id of a text in the recording's table, which gets it if it lacks it.
+    pub(crate) fn string(&mut self, value: Value, strings: &mut StringTable) -> Option<StringId> {
+        let row = self.rows.get_mut(value.id_of(Kind::Text)? as usize)?;
+        if row.string.is_none() {
+            let text = self.bytes.get(row.start..row.start + row.length as usize)?;
+            row.string = Some(strings.intern(text));
+            self.kept += text.len();
+        }
+        row.string
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.bytes.capacity()
+            + self.kept
+            + self.rows.capacity() * size_of::<Row>()
+            + self.index.capacity() * (size_of::<u32>() + 1)
+    }
+}
+
+#[inline]
+fn hash(text: &[u8]) -> u64 {
+    let mut hasher = FxHasher::default();
+    hasher.write(text);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_texts_are_one_value() {
+        let mut texts = Texts::default();
+        let first = texts.intern(b"train.py");
+        let key = texts.intern(b"action");
+        assert!(texts.intern(b"train.py") == first);
+        assert_eq!(texts.get(first), Some("train.py"));
+        assert_eq!(key.label(), word::Word::Action as u8);
+        let mut strings = StringTable::new();
+        strings.intern("");
+        assert_eq!(texts.string(first, &mut strings), Some(StringId::new(1)));
+        assert_eq!(texts.string(first, &mut strings), Some(StringId::new(1)));
+        assert_eq!(texts.string(Value::NONE, &mut strings), None);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_replaced() {
+        let mut texts = Texts::default();
+        let broken = texts.intern(b"a\xed\xb2\x80");
+        assert_eq!(texts.get(broken), Some("a\u{fffd}\u{fffd}\u{fffd}"));
+        assert!(texts.intern(b"a\xed\xb2\x80") == broken);
+    }
+}

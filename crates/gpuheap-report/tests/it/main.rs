@@ -1,0 +1,7 @@
+//! Tests of whole reports.
+
+mod json;
+mod markdown;
+mod random;
+mod samples;
+mod terminal;

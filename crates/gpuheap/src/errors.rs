@@ -1,0 +1,143 @@
+//! What can go wrong, how it is shown, and the exit code that it gives.
+
+use std::error::Error as _;
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anstyle::AnsiColor;
+use gpuheap_report::sanitize;
+
+use crate::cli::Color;
+use crate::output;
+
+/// Bad input or use.
+const BAD_INPUT: u8 = 2;
+/// Recordings in a folder that an error names.
+const NAMED: usize = 10;
+
+/// Why the command could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The recording cannot be read.
+    #[error(transparent)]
+    Import(gpuheap_import::Error),
+    /// The recording cannot be explained as asked.
+    #[error(transparent)]
+    Explain(gpuheap_explain::Error),
+    /// The report cannot be rendered.
+    #[error(transparent)]
+    Report(gpuheap_report::Error),
+    /// A folder cannot be listed.
+    #[error("Failed to list folder `{}`", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A folder has no recording.
+    #[error("No recording in folder `{}`", path.display())]
+    NoRecording {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A folder has several recordings.
+    #[error("{} recordings in folder `{}`", found.len(), path.display())]
+    ManyRecordings {
+        /// The folder.
+        path: PathBuf,
+        /// Its recordings by name.
+        found: Vec<PathBuf>,
+    },
+    /// A file cannot be written.
+    #[error("Failed to write `{}`", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Standard output cannot be written.
+    #[error("Failed to write to standard output")]
+    Print(#[source] io::Error),
+}
+
+impl Error {
+    /// What the user can do.
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Import(error) => error.hint(),
+            Self::Explain(gpuheap_explain::Error::NoSuchDevice { .. }) => {
+                Some("leave `--device` out to explain the fullest".to_owned())
+            }
+            Self::Explain(gpuheap_explain::Error::NoSuchMoment { .. }) => {
+                Some("leave `--at` out to explain the peak".to_owned())
+            }
+            Self::NoRecording { .. } => Some(
+                "`torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")` writes one; folders in the folder are not searched"
+                    .to_owned(),
+            ),
+            Self::ManyRecordings { found, .. } => Some(choice(found)),
+            _ => None,
+        }
+    }
+}
+
+fn choice(found: &[PathBuf]) -> String {
+    let mut text = "choose one:".to_owned();
+    for path in found.iter().take(NAMED) {
+        let _ = write!(text, "\n  gpuheap explain {}", quoted(path));
+    }
+    if found.len() > NAMED {
+        let _ = write!(text, "\n  … and {} more", found.len() - NAMED);
+    }
+    text
+}
+
+/// A path that can be pasted into a shell.
+fn quoted(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    if text.chars().all(|c| c.is_alphanumeric() || "/._-+=:,@%\\".contains(c)) {
+        text.into_owned()
+    } else {
+        format!("'{}'", text.replace('\'', "'\\''"))
+    }
+}
+
+/// Shows an error, its causes and its hint on standard error, and says how the process is to end.
+pub(crate) fn report(error: &Error, color: Color) -> ExitCode {
+    let text = message(error, output::colored(&io::stderr(), color));
+    // There is nowhere to say that this failed.
+    let _ = anstream::AutoStream::new(io::stderr().lock(), anstream::ColorChoice::Always).write_all(text.as_bytes());
+    ExitCode::from(BAD_INPUT)
+}
+
+fn message(error: &Error, colored: bool) -> String {
+    let paint = |color: AnsiColor, text: &str| {
+        let style = color.on_default().bold();
+        if colored { format!("{style}{text}{style:#}") } else { text.to_owned() }
+    };
+    let mut text = format!("{}: {}\n", paint(AnsiColor::Red, "error"), lines(&error.to_string()));
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let _ = writeln!(text, "  cause: {}", lines(&error.to_string()));
+        cause = error.source();
+    }
+    if let Some(hint) = error.hint() {
+        let _ = writeln!(text, "\n{}: {}", paint(AnsiColor::Cyan, "hint"), lines(&hint));
+    }
+    text
+}
+
+/// The text with its line ends, everything else harmless.
+fn lines(text: &str) -> String {
+    text.lines().map(sanitize).collect::<Vec<_>>().join("\n")
+}
+
+/// Shows what the argument parser has to say: help and version are answers, the rest is wrong use.
+pub(crate) fn usage(answer: &clap::Error) -> ExitCode {
+    let _ = answer.print();
+    ExitCode::from(if answer.use_stderr() { BAD_INPUT } else { 0 })
+}

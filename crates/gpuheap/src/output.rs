@@ -1,0 +1,85 @@
+//! Where text goes, and what the place can show.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use anstream::stream::RawStream;
+
+use crate::cli::Color;
+use crate::errors::Error;
+
+/// Columns where no terminal says how many it has.
+const WIDTH: usize = 80;
+/// Columns beyond which lines are harder to read, not easier.
+const MAX_WIDTH: usize = 120;
+
+/// Writes to standard output. A reader that went away, as `head` does, has what it wanted.
+pub(crate) fn print(bytes: &[u8]) -> Result<(), Error> {
+    let mut stdout = anstream::AutoStream::new(io::stdout().lock(), anstream::ColorChoice::Always);
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Error::Print(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a file as a whole or not at all: beside its place first, then renamed.
+pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    replace(path, bytes).map_err(|source| Error::Write { path: path.to_owned(), source })
+}
+
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // A link stays a link: what it points to is replaced.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let before = path.metadata().ok();
+    if before.as_ref().is_some_and(|before| !before.is_file()) {
+        // A device or a pipe cannot be replaced; a folder says so itself.
+        return std::fs::write(path, bytes);
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Said here, the reason is free of names that the user never gave.
+    std::fs::metadata(folder)?;
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".gpuheap-");
+    if let Some(before) = before {
+        builder.permissions(before.permissions());
+    } else {
+        // What new files get, less what the user's mask takes away.
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    }
+    let mut file = builder.tempfile_in(folder)?;
+    file.write_all(bytes)?;
+    file.persist(&path).map_err(|failed| failed.error)?;
+    Ok(())
+}
+
+/// Whether `stream` is to get colours.
+pub(crate) fn colored(stream: &impl RawStream, color: Color) -> bool {
+    match color {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto => anstream::AutoStream::choice(stream) != anstream::ColorChoice::Never,
+    }
+}
+
+/// The columns to lay text out for.
+pub(crate) fn width(to_file: bool) -> usize {
+    let terminal = if to_file { None } else { terminal_size::terminal_size_of(io::stdout()) };
+    terminal.map_or(WIDTH, |(terminal_size::Width(columns), _)| usize::from(columns).min(MAX_WIDTH))
+}
+
+/// Whether text may have characters beyond ASCII: unless the locale or the terminal is known not to show them.
+pub(crate) fn unicode() -> bool {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    if cfg!(windows) {
+        return true;
+    }
+    if set("TERM").is_some_and(|term| term == "linux" || term == "dumb") {
+        return false;
+    }
+    // Containers often name no locale at all and are shown by a terminal that knows UTF-8.
+    set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).is_none_or(|locale| {
+        let locale = locale.to_ascii_lowercase();
+        locale.contains("utf-8") || locale.contains("utf8")
+    })
+}

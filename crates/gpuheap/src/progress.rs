@@ -1,0 +1,97 @@
+//! A line on the terminal while the work takes long.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use gpuheap_record::Bytes;
+
+/// Work that is done sooner shows nothing.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The time between two changes of the line.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Shows how far the reading is, on standard error, if that is a terminal.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    name: String,
+    on: bool,
+    shown: bool,
+    start: Instant,
+    last: Instant,
+}
+
+impl Progress {
+    pub(crate) fn new(path: &Path, quiet: bool) -> Self {
+        let name = path.file_name().map_or_else(|| "standard input".into(), |name| name.to_string_lossy());
+        let name = if path.as_os_str() == "-" { "standard input".into() } else { name };
+        let now = Instant::now();
+        let on = !quiet && stderr().is_terminal();
+        Self { name: shorten(&gpuheap_report::sanitize(&name)), on, shown: false, start: now, last: now }
+    }
+
+    /// `read` of `total` bytes were read.
+    pub(crate) fn read(&mut self, read: u64, total: Option<u64>) {
+        if !self.due() {
+            return;
+        }
+        let seconds = self.start.elapsed().as_secs_f64().max(1e-3);
+        let speed = read as f64 / 1e6 / seconds;
+        let done = match total {
+            Some(total) if total > 0 => format!("{:3.0} %", read as f64 / total as f64 * 100.0),
+            _ => Bytes::new(read).to_string(),
+        };
+        self.show(&format!("Reading {}  {done}  {speed:.0} MB/s", self.name));
+    }
+
+    /// Everything was read; what follows has no measure.
+    pub(crate) fn explaining(&mut self, events: usize) {
+        if self.due() || self.shown {
+            self.show(&format!("Explaining {events} events"));
+        }
+    }
+
+    /// Takes the line away.
+    pub(crate) fn clear(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            self.write("\r\x1b[K");
+        }
+    }
+
+    fn due(&mut self) -> bool {
+        let now = Instant::now();
+        let due = self.on && now - self.start >= PATIENCE && (!self.shown || now - self.last >= INTERVAL);
+        if due {
+            self.last = now;
+        }
+        due
+    }
+
+    fn show(&mut self, line: &str) {
+        self.shown = true;
+        self.write(&format!("\r{line}\x1b[K"));
+    }
+
+    /// Progress is no reason to fail.
+    fn write(&mut self, text: &str) {
+        let mut stderr = stderr().lock();
+        if stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush()).is_err() {
+            self.on = false;
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+/// A name that leaves room for figures on a narrow terminal.
+fn shorten(name: &str) -> String {
+    const MOST: usize = 32;
+    if name.chars().count() <= MOST {
+        return name.to_owned();
+    }
+    name.chars().take(MOST - 1).chain(['…']).collect()
+}

@@ -1,0 +1,33 @@
+//! Scripts for shells, and the manual page.
+
+use crate::context::TestContext;
+
+fn stdout(arguments: &[&str]) -> String {
+    let output = TestContext::new().command().args(arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+    assert!(output.stderr.is_empty(), "{arguments:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn every_shell_has_a_script() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = stdout(&["completions", shell]);
+        assert!(script.contains("gpuheap"), "{shell}");
+        assert!(script.contains("peak-reserved"), "{shell}");
+    }
+}
+
+#[test]
+fn unknown_shell() {
+    insta::assert_snapshot!(TestContext::new().run(["completions", "tcsh"]), @"");
+}
+
+#[test]
+fn the_manual_page_has_all_options() {
+    let page = stdout(&["man"]);
+    assert!(page.starts_with(".ie") || page.starts_with(".TH"), "{page}");
+    for option in ["json", "md", "details", "device", "limit", "at", "output", "width", "color"] {
+        assert!(page.contains(&format!("\\-\\-{option}")), "{option}");
+    }
+}

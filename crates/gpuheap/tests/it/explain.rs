@@ -1,0 +1,94 @@
+//! `gpuheap explain` on input that it cannot explain.
+
+use std::process::Stdio;
+
+use crate::context::TestContext;
+
+#[test]
+fn missing_file() {
+    insta::assert_snapshot!(TestContext::new().run(["explain", "missing.pickle"]), @"");
+}
+
+#[test]
+fn empty_file() {
+    insta::assert_snapshot!(TestContext::new().with_file("empty.pickle", b"").run(["explain", "empty.pickle"]), @"");
+}
+
+#[test]
+fn picture() {
+    let context = TestContext::new().with_file("plot.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
+    insta::assert_snapshot!(context.run(["explain", "plot.png"]), @"");
+}
+
+#[test]
+fn nothing_on_standard_input() {
+    insta::assert_snapshot!(TestContext::new().run(["explain", "-"]), @"");
+}
+
+#[test]
+fn folder_without_recordings() {
+    let context = TestContext::new().with_file("run/train.log", b"step 1");
+    insta::assert_snapshot!(context.run(["explain", "run"]), @"");
+}
+
+#[test]
+fn folder_with_several_recordings() {
+    let context = TestContext::new()
+        .with_file("run/rank 1.pickle", b"\x80\x04.")
+        .with_file("run/rank0.pickle", b"\x80\x04.")
+        .with_file("run/config.json", b"{\"lr\": 0.1}");
+    insta::assert_snapshot!(context.run(["explain", "run"]), @"");
+}
+
+#[test]
+fn folder_with_one_recording_is_that_recording() {
+    let context = TestContext::new().with_file("run/cut.pickle", b"\x80\x04").with_file("run/notes.txt", b"cut short");
+    insta::assert_snapshot!(context.run(["explain", "run"]), @"");
+}
+
+#[test]
+fn errors_have_colour_only_where_it_is_wanted() {
+    let context = TestContext::new();
+    let stderr = |arguments: &[&str], no_color: bool| {
+        let mut command = context.command();
+        command.args(arguments);
+        if no_color {
+            command.env("NO_COLOR", "1");
+        } else {
+            command.env("CLICOLOR_FORCE", "1");
+        }
+        String::from_utf8(command.output().unwrap().stderr).unwrap()
+    };
+    assert!(stderr(&["explain", "missing"], false).contains("\u{1b}["));
+    assert!(stderr(&["explain", "missing", "--color", "always"], true).contains("\u{1b}["));
+    assert!(!stderr(&["explain", "missing"], true).contains('\u{1b}'));
+    assert!(!stderr(&["explain", "missing", "--color", "never"], false).contains('\u{1b}'));
+}
+
+#[test]
+fn names_of_files_do_not_reach_the_terminal_as_they_are() {
+    let output = TestContext::new().command().args(["explain", "\u{1b}[2Jevil\u{7}"]).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("[2Jevil"), "{stderr}");
+    assert!(stderr.chars().all(|c| c == '\n' || !c.is_control()), "{stderr:?}");
+}
+
+#[test]
+fn nothing_is_written_where_nothing_was_explained() {
+    let context = TestContext::new().with_file("report.md", b"kept");
+    let output = context.command().args(["explain", "missing", "--md", "--output", "report.md"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(std::fs::read(context.path("report.md")).unwrap(), b"kept");
+    assert_eq!(std::fs::read_dir(context.path("")).unwrap().count(), 1);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let context = TestContext::new();
+    let mut child =
+        context.command().args(["completions", "zsh"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+}

@@ -1,0 +1,8 @@
+//! Tests of the command as its users run it: arguments in; exit code, output and errors out.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod completions;
+mod context;
+mod explain;
+mod help;
+mod recordings;
