@@ -30,7 +30,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
             if let Err(reason) = fetch_advisories(workspace.command(&deny).args(["fetch", "db"])) {
                 checks.skipped.push(format!("advisories (the database is not to be had: {reason})"));
             } else {
-                let arguments = ["--locked", "check", "--disable-fetch", "advisories"];
+                let arguments = ["--locked", "check", "advisories"];
                 checks.add("advisories", workspace::run(workspace.command(&deny).args(arguments)));
             }
         }

@@ -46,13 +46,15 @@ rules! {
     ForwardAtFailure => Activations, "made by a forward pass and alive when an allocation failed";
     ForwardKept => Activations, "made by a forward pass that no backward pass followed, never freed";
     DataLoading => Inputs, "made by a data loader";
+    KeptData => Inputs, "made outside modules and never freed";
     AliveAtForward => Inputs, "made outside modules and alive when the next forward pass began";
+    BeforeFreedInBackward => Activations, "there before the recording, freed by a backward pass";
     DiesInForward => Temporaries, "made and freed before a backward pass began";
     DiesInBackward => Temporaries, "made and freed within a backward pass";
     DiesInStep => Temporaries, "made and freed within an optimizer step";
     DiesBeforeForward => Temporaries, "made by a module and freed before its forward pass";
     Collective => Communication, "made by collective communication";
-    KeyValueCache => Cache, "made by a cache of keys and values";
+    KeyValueCache => Cache, "made by a cache of keys and values, not for a backward pass";
     LibraryWorkspace => Workspace, "of a known work-space size, one for each stream and thread, never freed";
     NoFrames => Unknown, "no frames were recorded";
     NoRule => Unknown, "no rule applies";
@@ -89,7 +91,7 @@ struct Classifier<'a> {
     phases: &'a Phases,
     marks: &'a FrameTableMarks,
     lanes: &'a Lanes,
-    /// Streams, and whether with frames, that have their work space.
+    /// Streams, and whether of the autograd engine's threads, that have their work space, with its size.
     workspaces: FxHashSet<(u64, bool, u64)>,
 }
 
@@ -99,6 +101,7 @@ impl Classifier<'_> {
         let has_frames = row.stack != StackId::default();
         if row.born == Tick::START {
             return match () {
+                () if self.is_workspace(row, set) => Rule::LibraryWorkspace,
                 () if set.any(Marks::PARAMETER) => Rule::ModuleMemory,
                 () if set.any(Marks::OPTIMIZER) => Rule::AliveAfterStep,
                 () if set.any(Marks::KV_CACHE) => Rule::KeyValueCache,
@@ -115,14 +118,11 @@ impl Classifier<'_> {
             let unused = self.phases.next_module_call(row.born).is_some_and(|call| row.freed <= call);
             return if unused { Rule::DiesBeforeForward } else { Rule::ModuleMemory };
         }
-        if self.is_workspace(row, has_frames, set) {
+        if self.is_workspace(row, set) {
             return Rule::LibraryWorkspace;
         }
         if set.any(Marks::COMMUNICATION) {
             return Rule::Collective;
-        }
-        if set.any(Marks::KV_CACHE) {
-            return Rule::KeyValueCache;
         }
         if self.phases.is_backward(row.stack, set) {
             return self.backward_rule(row);
@@ -133,17 +133,29 @@ impl Classifier<'_> {
         if set.any(Marks::DATA) {
             return Rule::DataLoading;
         }
-        self.forward_rule(row, set)
+        match self.forward_rule(row, set) {
+            Rule::SavedForBackward => Rule::SavedForBackward,
+            _ if set.any(Marks::KV_CACHE) => Rule::KeyValueCache,
+            rule => rule,
+        }
     }
 
     fn is_recomputed(&self, row: &Allocation, set: Marks) -> bool {
         self.phases.is_backward(row.stack, set)
     }
 
-    fn is_workspace(&mut self, row: &Allocation, has_frames: bool, set: Marks) -> bool {
+    fn is_workspace(&mut self, row: &Allocation, set: Marks) -> bool {
+        if set.any(Marks::WORKSPACE) {
+            return row.freed == Tick::NEVER;
+        }
         let fits = WORKSPACES.contains(&row.requested) && row.freed == Tick::NEVER;
-        let made_by_library = !has_frames || set.any(Marks::MODULE_CALL);
-        fits && made_by_library && self.workspaces.insert((self.lanes.get(row.lane).stream, has_frames, row.requested))
+        let by_engine = row.stack == StackId::default() || self.phases.is_backward(row.stack, set);
+        let by_library = by_engine || (set.any(Marks::MODULE_CALL) && !set.any(Marks::PARAMETER));
+        let stream = self.lanes.get(row.lane).stream;
+        let mut is_first = |by_engine| self.workspaces.insert((stream, by_engine, row.requested));
+        // Without frames from before the recording, it may be either thread's.
+        let either = row.born == Tick::START && row.stack == StackId::default();
+        fits && by_library && (is_first(by_engine) || (either && is_first(!by_engine)))
     }
 
     fn backward_rule(&self, row: &Allocation) -> Rule {
@@ -186,7 +198,7 @@ impl Classifier<'_> {
             () if forward < backward && row.freed > forward => Rule::AliveAtForward,
             () if saved => Rule::SavedForBackward,
             () if self.phases.oom_within(row, row.born, backward) => Rule::ForwardAtFailure,
-            () if row.freed == Tick::NEVER => Rule::NoRule,
+            () if row.freed == Tick::NEVER => Rule::KeptData,
             () => Rule::DiesInForward,
         }
     }
@@ -214,12 +226,15 @@ fn by_size(rules: &mut [Rule], allocations: &Allocations, phases: &Phases) {
                         Rule::BeforeGradientSized
                     }
                     () if stays && wanted > 0 => Rule::BeforeFurtherCopies,
+                    () if row.freed < Tick::NEVER && phases.backward_of(row.freed).is_some() => {
+                        Rule::BeforeFreedInBackward
+                    }
                     () if !stays && wanted > 0 => Rule::OldGradient,
                     () if stays && gradients.is_empty() => Rule::BeforeNoBackward,
                     () => Rule::NoFrames,
                 };
             }
-            Rule::AliveAtForward | Rule::SavedForBackward | Rule::NoRule
+            Rule::AliveAtForward | Rule::SavedForBackward | Rule::KeptData
                 if stays && row.born < first_backward && *have < wanted =>
             {
                 *have += 1;

@@ -63,15 +63,18 @@ pub fn explain(recording: &Recording, options: &Options) -> Result<Report, Error
     let findings = findings::findings(&facts);
     let verdict = verdict(&facts, &findings);
 
+    let oom_tick = facts.oom.as_ref().map(|&(tick, _)| tick);
     let ledger_at = options.at.unwrap_or(if facts.oom.is_some() { MomentName::Oom } else { MomentName::Peak });
     let tick = match ledger_at {
         MomentName::Peak => replay.peak,
         MomentName::PeakReserved => replay.peak_reserved,
         MomentName::End => last,
-        MomentName::Oom => facts.oom.as_ref().ok_or(Error::NoSuchMoment { asked: ledger_at })?.0,
+        MomentName::Oom => oom_tick.ok_or(Error::NoSuchMoment { asked: ledger_at })?,
     };
-    let idle: Vec<u64> =
-        facts.stranded.iter().filter(|stream| stream.last_used <= tick).map(|stream| stream.stream).collect();
+    let account = |tick| {
+        let idle = facts.stranded.iter().filter(|stream| stream.last_used <= tick).map(|stream| stream.stream);
+        ledger(recording, &replay, &classes, tick, &idle.collect::<Vec<u64>>(), options.limit)
+    };
     let at = |tick| moment(&replay, &classes, times_us, tick);
     let duration_us = match (times_us.first(), times_us.last()) {
         (Some(&first), Some(&last)) => last.saturating_sub(first),
@@ -99,7 +102,16 @@ pub fn explain(recording: &Recording, options: &Options) -> Result<Report, Error
         peak_reserved: at(replay.peak_reserved),
         end: at(last),
         ledger_at,
-        ledger: ledger(recording, &replay, &classes, tick, &idle, options.limit),
+        ledger: account(tick),
+        ledgers: [
+            (MomentName::Peak, Some(replay.peak)),
+            (MomentName::PeakReserved, Some(replay.peak_reserved)),
+            (MomentName::Oom, oom_tick),
+            (MomentName::End, Some(last)),
+        ]
+        .into_iter()
+        .filter_map(|(name, tick)| Some((name, account(tick?))))
+        .collect(),
         holders: holders(recording, &replay, &classes, &phases, &marks, tick),
         steps: Steps { count: steps.ticks.len() as u64, how: steps.source, unit: steps.unit.clone() },
         findings,
@@ -107,7 +119,7 @@ pub fn explain(recording: &Recording, options: &Options) -> Result<Report, Error
         whatif: Vec::new(),
         classes: class_rules(&replay, &classes, tick),
         timeline: timeline(&replay, times_us),
-        oom: facts.oom.map(|(_, oom)| oom),
+        oom: facts.oom.as_ref().map(|(_, oom)| oom.clone()),
     })
 }
 

@@ -1,6 +1,6 @@
 //! Reserved memory that the allocator could not use for what was asked.
 
-use gpuheap_record::Bytes;
+use gpuheap_record::{Bytes, PoolId};
 
 use crate::layout::free_ranges;
 use crate::ledger::lane_sums;
@@ -9,6 +9,8 @@ use crate::replay::Replay;
 
 /// From this share of the most reserved memory on, waste is a finding.
 const SHARE: f64 = 0.2;
+/// Less than ten of the allocator's 20 MiB segments is its granularity, not a fault.
+const FEWEST_BYTES: Bytes = Bytes::new(10 * (20 << 20));
 
 /// How much more was reserved than was ever needed at once.
 #[derive(Clone, PartialEq, Debug)]
@@ -17,7 +19,7 @@ pub(crate) struct Fragmentation {
     pub(crate) reserved: Bytes,
     /// The most that was in use at once.
     pub(crate) active: Bytes,
-    /// What lies between the two, without stranded memory.
+    /// What lies between the two, without stranded memory and without what private pools have free.
     pub(crate) waste: Bytes,
     /// Free ranges at the moment of most reserved memory.
     pub(crate) free_ranges: usize,
@@ -33,13 +35,20 @@ pub(crate) struct Fragmentation {
     pub(crate) needless_bytes: Bytes,
 }
 
+/// Free bytes of private pools, which nothing outside them can use whatever its size.
+fn private_free(replay: &Replay, tick: Tick) -> Bytes {
+    let sums = lane_sums(replay, tick);
+    let private = replay.lanes.iter().filter(|(_, lane)| lane.pool != PoolId::default());
+    private.map(|(id, _)| Bytes::new(sums[id.index()].free())).sum()
+}
+
 /// Compares the most reserved with the most used memory; `None` if the waste is not worth a word. `stranded` are the
 /// bytes that idle streams hold, which are not for want of a fitting piece.
 pub(crate) fn find(replay: &Replay, stranded: Bytes) -> Option<Fragmentation> {
     let reserved = replay.peaks.reserved_bytes;
     let active = replay.peaks.active_bytes;
-    let waste = reserved - active - stranded;
-    if waste.share_of(reserved) < SHARE {
+    let waste = reserved - active - stranded - private_free(replay, replay.peak_reserved);
+    if waste.share_of(reserved) < SHARE || waste < FEWEST_BYTES {
         return None;
     }
     let ranges = free_ranges(replay, replay.peak_reserved);

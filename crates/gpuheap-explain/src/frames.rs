@@ -2,7 +2,7 @@
 //!
 //! Rules look at the published layout of PyTorch, of Python and of packages, never at names of a particular program.
 
-use gpuheap_record::{FrameId, Recording, StackId, TypedId};
+use gpuheap_record::{FrameId, Recording, StackId};
 
 use crate::report::Site;
 
@@ -29,6 +29,8 @@ impl Marks {
     pub(crate) const DATA: Self = Self(1 << 7);
     /// A compiler of models at work, or code that it made.
     pub(crate) const COMPILER: Self = Self(1 << 8);
+    /// A library's work space, as its native frames tell.
+    pub(crate) const WORKSPACE: Self = Self(1 << 10);
     /// The outermost frame is not where a program or a thread of it starts: a callback from native code.
     pub(crate) const ROOTLESS: Self = Self(1 << 9);
 
@@ -231,7 +233,9 @@ fn names_kv_cache(name: &str) -> bool {
 
 fn classify_native(function: &str) -> Marks {
     let has = |words: &[&str]| words.iter().any(|word| function.contains(word));
-    if has(&["torch::autograd::Engine", "autograd::Engine::", "Engine::evaluate_function", "AccumulateGrad"]) {
+    if has(&["CUDABlasWorkspace", "getNewWorkspace", "CurrentCUDABlasHandle", "cublasLtWorkspace"]) {
+        Marks::WORKSPACE
+    } else if has(&["torch::autograd::Engine", "autograd::Engine::", "Engine::evaluate_function", "AccumulateGrad"]) {
         Marks::BACKWARD
     } else if has(&["ProcessGroupNCCL", "ncclComm", "c10d::"]) {
         Marks::COMMUNICATION

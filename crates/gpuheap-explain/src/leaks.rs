@@ -115,6 +115,21 @@ struct Survivors {
     steps: FxHashSet<usize>,
     sizes: FxHashSet<u64>,
     first: usize,
+    last: usize,
+    /// Bytes of the first step that left any.
+    first_bytes: u64,
+}
+
+impl Survivors {
+    /// Bytes a step: between the first and the last step that left any, so that what grows every tenth step counts whole
+    /// tens; over all judged steps where there is no such distance.
+    fn rate(&self, judged: usize) -> f64 {
+        if self.last > self.first {
+            self.bytes.saturating_sub(self.first_bytes) as f64 / (self.last - self.first) as f64
+        } else {
+            self.bytes as f64 / judged.max(1) as f64
+        }
+    }
 }
 
 /// Judges the steps; `None` if there are too few of them. `allocated` are the bytes alive after each event.
@@ -154,6 +169,10 @@ pub(crate) fn analyse(
         group.thirds[(step - window.judged.start) * 3 / window.judged.len()] += 1;
         group.bytes = group.bytes.saturating_add(row.size);
         group.count += 1;
+        group.last = group.last.max(step);
+        if step == group.first {
+            group.first_bytes = group.first_bytes.saturating_add(row.size);
+        }
         group.steps.insert(step);
         group.sizes.insert(row.requested);
     }
@@ -173,10 +192,9 @@ pub(crate) fn analyse(
         if !grows {
             continue;
         }
-        let judged = if late { window.judged.end - group.first } else { window.judged.len() };
         groups.push(LeakGroup {
             key,
-            rate: group.bytes as f64 / judged.max(1) as f64,
+            rate: group.rate(window.judged.len()),
             survivors: group.count,
             sizes: group.sizes.len(),
             bytes: *curve.bytes.last().unwrap_or(&0),

@@ -43,9 +43,11 @@ pub(crate) fn lane_sums(replay: &Replay, tick: Tick) -> Vec<LaneSums> {
 pub(crate) fn moment(replay: &Replay, classes: &Classes, times_us: &[u64], tick: Tick) -> Moment {
     let mut by_class: BTreeMap<Class, Bytes> = BTreeMap::new();
     for (id, row) in replay.allocations.iter().filter(|(_, row)| row.is_live_at(tick)) {
-        *by_class.entry(classes.class(id)).or_default() += Bytes::new(row.size);
+        let requested = row.requested.min(row.size);
+        *by_class.entry(classes.class(id)).or_default() += Bytes::new(requested);
+        *by_class.entry(Class::Rounding).or_default() += Bytes::new(row.size - requested);
     }
-    let mut by_class: Vec<(Class, Bytes)> = by_class.into_iter().collect();
+    let mut by_class: Vec<(Class, Bytes)> = by_class.into_iter().filter(|(_, bytes)| *bytes > Bytes::ZERO).collect();
     by_class.sort_by_key(|&(class, bytes)| (std::cmp::Reverse(bytes), class));
     let event = tick.event();
     Moment {
@@ -137,12 +139,16 @@ pub(crate) fn ledger(
         let detail = format!("dropped by the program, still used by another stream: {}", streams.join(", "));
         parts.push(part("pending frees".to_owned(), PartKind::Pending, pending.values().sum(), detail));
     }
-    for (pool, sum) in pools.into_iter().filter(|(_, sum)| sum.reserved > 0) {
+    for (pool, sum) in pools {
         let (name, maker) = pool_name(recording, pool);
-        let detail = format!("{maker}: {} allocated, {} free", Bytes::new(sum.allocated), Bytes::new(sum.free()));
+        let detail = if sum.reserved > 0 {
+            format!("{maker}: {} allocated, {} free", Bytes::new(sum.allocated), Bytes::new(sum.free()))
+        } else {
+            format!("{maker}: nothing at this moment")
+        };
         parts.push(part(name, PartKind::PrivatePool, sum.reserved, detail));
     }
-    for (stream, bytes) in free.into_iter().filter(|&(_, bytes)| bytes > 0) {
+    for (stream, bytes) in free {
         let name = stream_name(stream);
         if stranded.contains(&stream) {
             let detail = "cached for a stream that no longer allocates".to_owned();

@@ -1,7 +1,7 @@
 //! A failed allocation: what was asked for, what was there, and why it did not serve.
 
 use gpuheap_alloc::torch::Config;
-use gpuheap_record::{Bytes, DeviceRecording, EventKind, Recording};
+use gpuheap_record::{Bytes, DeviceRecording, EventKind, Recording, StackId};
 
 use crate::classes::Classes;
 use crate::fragmentation::cached;
@@ -33,6 +33,9 @@ pub(crate) fn find(
     });
     let largest_free = free_ranges(replay, tick).iter().map(|range| range.size).max().unwrap_or(0);
     let (at_least, below) = limit_bounds(device, replay, &config);
+    // The autograd engine's threads have no frames: there, the place is where the backward pass was started.
+    let pass = phases.backward_of(tick).map(|pass| pass.root).unwrap_or_default();
+    let stack = if event.stack == StackId::default() { pass } else { event.stack };
     let oom = OutOfMemory {
         moment: moment(replay, classes, device.events.times_us(), tick),
         count: phases.ooms.len() as u64,
@@ -44,7 +47,7 @@ pub(crate) fn find(
         ideal_bytes: Bytes::new(allocated) + Bytes::new(pending) + Bytes::new(asked),
         limit_at_least_bytes: at_least,
         limit_below_bytes: below,
-        site: marks.site_frame(recording, event.stack).map(|frame| site(recording, frame)),
+        site: marks.site_frame(recording, stack).map(|frame| site(recording, frame)),
         holders: holders(recording, replay, classes, phases, marks, tick),
     };
     Some((tick, oom))

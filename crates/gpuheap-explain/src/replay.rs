@@ -30,7 +30,7 @@ pub(crate) struct Replay {
     pub(crate) peak: Tick,
     /// When most was reserved.
     pub(crate) peak_reserved: Tick,
-    /// Whether nothing was reserved before the first event.
+    /// Whether nothing was alive before the first event.
     pub(crate) complete: bool,
     /// Reserved before the first event, in bytes.
     pub(crate) reserved_before: u64,
@@ -88,6 +88,8 @@ pub(crate) fn replay(recording: &Recording, device: &DeviceRecording) -> Replay 
     let initial = if complete { Initial::default() } else { initial::rewind(recording, device, &config) };
     let mut player = Player::new(recording, device, config);
     player.load(&initial.segments);
+    // Segments that were cached but empty hide nothing.
+    let complete = complete || player.allocations.rows().is_empty();
     let reserved_before = player.heap.totals().reserved;
 
     let count = device.events.len();

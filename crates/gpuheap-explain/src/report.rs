@@ -34,6 +34,9 @@ pub struct Report {
     /// The account of reserved memory at that moment: its parts add up to the reserved bytes, or to the limit if one
     /// was given.
     pub ledger: Vec<LedgerPart>,
+    /// The same account at every moment that the recording has.
+    #[serde(serialize_with = "as_ledgers")]
+    pub ledgers: Vec<(MomentName, Vec<LedgerPart>)>,
     /// The sites that held most at that moment, largest first.
     pub holders: Vec<Holder>,
     /// The turns of the program's loop.
@@ -67,7 +70,8 @@ pub struct SourceInfo {
     pub device: u32,
     /// Events of this device.
     pub device_events: u64,
-    /// Whether the history starts at the first allocation: nothing was reserved before the first event.
+    /// Whether the history starts at the first allocation: nothing was alive before the first event. Empty segments may
+    /// have been cached.
     pub complete: bool,
     /// Bytes that were already reserved before the first event, rebuilt backwards from the final state.
     pub reserved_before: Bytes,
@@ -157,7 +161,7 @@ pub struct Moment {
     pub allocated_bytes: Bytes,
     /// Memory taken from the driver.
     pub reserved_bytes: Bytes,
-    /// Allocated bytes by class, largest first; they add up to `allocated_bytes`.
+    /// What was asked for by class, largest first; with the rounding of blocks it adds up to `allocated_bytes`.
     #[serde(serialize_with = "as_map")]
     pub by_class: Vec<(Class, Bytes)>,
 }
@@ -186,11 +190,13 @@ pub enum Class {
     Workspace,
     /// Nothing in the recording tells.
     Unknown,
+    /// Not a use: the part of blocks that is more than what was asked for.
+    Rounding,
 }
 
 impl Class {
     /// All classes, in the order in which they are listed.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Parameters,
         Self::Gradients,
         Self::OptimizerState,
@@ -201,6 +207,7 @@ impl Class {
         Self::Cache,
         Self::Workspace,
         Self::Unknown,
+        Self::Rounding,
     ];
 
     /// The name in JSON.
@@ -217,6 +224,7 @@ impl Class {
             Self::Cache => "cache",
             Self::Workspace => "workspace",
             Self::Unknown => "unknown",
+            Self::Rounding => "rounding",
         }
     }
 
@@ -281,6 +289,19 @@ pub enum MomentName {
     Oom,
     /// After the last event.
     End,
+}
+
+impl MomentName {
+    /// The name as a key of the JSON report.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Peak => "peak",
+            Self::PeakReserved => "peak_reserved",
+            Self::Oom => "oom",
+            Self::End => "end",
+        }
+    }
 }
 
 /// What one site held at a moment.
@@ -475,6 +496,13 @@ pub struct TimelinePoint {
     pub allocated_bytes: Bytes,
     /// Memory taken from the driver: the most within the point's share of the recording.
     pub reserved_bytes: Bytes,
+}
+
+fn as_ledgers<S: serde::Serializer>(
+    ledgers: &[(MomentName, Vec<LedgerPart>)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(ledgers.iter().map(|(moment, parts)| (moment.key(), parts)))
 }
 
 fn as_map<S: serde::Serializer>(classes: &[(Class, Bytes)], serializer: S) -> Result<S::Ok, S::Error> {

@@ -77,7 +77,7 @@ fn verdict(page: &mut Page, report: &Report) {
         Some(place) => format!("At {} ({sure} confidence).", site(place)),
         None => format!("({sure} confidence)"),
     });
-    if let Some(main) = report.findings.first() {
+    if let (Some(main), _) = sentences::main_finding(report) {
         remedy(page, main);
     }
     if let Some(oom) = &report.oom {
@@ -87,8 +87,7 @@ fn verdict(page: &mut Page, report: &Report) {
 
 fn remedy(page: &mut Page, finding: &Finding) {
     let remedy = &finding.remedy;
-    let saves = remedy.saves_bytes.map(|bytes| format!(" (saves {bytes})")).unwrap_or_default();
-    page.block(&format!("**Change:** {}{saves}", prose(&remedy.text)));
+    page.block(&format!("**Change:** {}", prose(&sentences::remedy(remedy))));
     if let Some(conf) = &remedy.conf {
         page.block(&inline::fenced("sh", &format!("export {}", text::conf_line(conf))));
     }
@@ -227,6 +226,7 @@ fn rest(page: &mut Page, report: &Report) {
             format!("Format: {}, {}", prose(&report.source.format), report.source.bytes),
             format!("Device: {}", sentences::device(report)),
             format!("Events: {}", sentences::events(report)),
+            format!("Policy: {}", prose(&report.replay.policy)),
             format!("Settings: {}", code(&text::settings(&report.source.conf))),
             format!("History: {}", sentences::history(report)),
         ]);

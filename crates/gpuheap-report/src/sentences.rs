@@ -1,7 +1,8 @@
 //! What the forms of a report say in the same words.
 
 use gpuheap_explain::{
-    LedgerPart, Moment, MomentName, OutOfMemory, PartKind, ReplayCheck, Report, StepSource, Steps, WhatIf,
+    Finding, LedgerPart, Moment, MomentName, OutOfMemory, PartKind, Remedy, ReplayCheck, Report, StepSource, Steps,
+    VerdictKind, WhatIf,
 };
 use gpuheap_record::Bytes;
 
@@ -27,10 +28,9 @@ pub(crate) fn moments(report: &Report) -> Vec<(&Moment, &'static str)> {
 
 /// The time of a moment from the start of the recording; `-` where it is not known.
 pub(crate) fn after_start(report: &Report, moment: &Moment) -> String {
-    match (moment.time_us, report.timeline.first().map(|point| point.time_us)) {
-        (Some(time), Some(start)) if start > 0 && time >= start => text::duration(time - start),
-        _ => "-".to_owned(),
-    }
+    let start = report.end.time_us.and_then(|end| end.checked_sub(report.source.duration_us));
+    let after = moment.time_us.zip(start).and_then(|(time, start)| time.checked_sub(start));
+    after.map_or_else(|| "-".to_owned(), text::duration)
 }
 
 /// The event of a moment.
@@ -70,18 +70,37 @@ pub(crate) fn steps(steps: &Steps) -> String {
         StepSource::Period => "seen in what recurs",
         StepSource::None => return "none found".to_owned(),
     };
-    let unit = if steps.unit.is_empty() { String::new() } else { format!("one each {}, ", steps.unit) };
-    format!("{} ({unit}{how})", text::count(steps.count))
+    match steps.unit.as_str() {
+        "" => format!("{}, {how}", text::count(steps.count)),
+        unit => format!("{} × {unit}, {how}", text::count(steps.count)),
+    }
 }
 
 pub(crate) fn replay(replay: &ReplayCheck) -> String {
     let exact = if replay.exact { "exact" } else { "not exact" };
     let matched = text::count(replay.matched);
     let of = text::counted(replay.segment_events, "segment event", "segment events");
-    let line = format!("{exact}: {matched} of {of} ({}, {})", replay.policy, text::settings(&replay.conf));
+    let line = format!("{exact}: {matched} of {of} predicted with {}", text::settings(&replay.conf));
     match &replay.first_mismatch {
         Some(first) if !replay.exact => format!("{line}; first difference: {first}"),
         _ => line,
+    }
+}
+
+/// The finding that the verdict is about, and the others. What a healthy recording has found is only worth knowing.
+pub(crate) fn main_finding(report: &Report) -> (Option<&Finding>, &[Finding]) {
+    match report.findings.split_first() {
+        Some((main, rest)) if report.verdict.kind != VerdictKind::Healthy => (Some(main), rest),
+        _ => (None, &report.findings),
+    }
+}
+
+/// What to do, and what that saves.
+pub(crate) fn remedy(remedy: &Remedy) -> String {
+    match remedy.saves_bytes {
+        Some(bytes) if remedy.text.ends_with('.') => format!("{} Saves {bytes}.", remedy.text),
+        Some(bytes) => format!("{} (saves {bytes})", remedy.text),
+        None => remedy.text.clone(),
     }
 }
 

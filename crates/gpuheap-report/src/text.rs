@@ -229,13 +229,13 @@ pub(crate) fn wrap(text: &str, first: usize, rest: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
     let mut room = first.max(1);
-    for word in text.split(' ').filter(|word| !word.is_empty()) {
+    for word in words(text) {
         let gap = usize::from(!line.is_empty());
-        if width(&line) + gap + width(word) <= room {
+        if width(&line) + gap + width(&word) <= room {
             if gap == 1 {
                 line.push(' ');
             }
-            line.push_str(word);
+            line.push_str(&word);
             continue;
         }
         if !line.is_empty() {
@@ -254,6 +254,23 @@ pub(crate) fn wrap(text: &str, first: usize, rest: usize) -> Vec<String> {
         lines.push(line);
     }
     lines
+}
+
+/// The words of `text`; a figure and its unit are one.
+fn words(text: &str) -> Vec<String> {
+    const UNITS: [&str; 11] = ["%", "B", "KiB", "MiB", "GiB", "TiB", "PiB", "µs", "ms", "s", "min"];
+    let mut words: Vec<String> = Vec::new();
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        let is_unit = UNITS.contains(&word.trim_end_matches(['.', ',', ';', ':', ')']));
+        match words.last_mut() {
+            Some(figure) if is_unit && figure.ends_with(|last: char| last.is_ascii_digit()) => {
+                figure.push(' ');
+                figure.push_str(word);
+            }
+            _ => words.push(word.to_owned()),
+        }
+    }
+    words
 }
 
 #[cfg(test)]
@@ -318,5 +335,6 @@ mod tests {
     fn words_longer_than_a_line_are_broken() {
         assert_eq!(wrap("one two abcdefghij", 8, 6), ["one two", "abcdef", "ghij"]);
         assert_eq!(wrap("", 8, 6), [""]);
+        assert_eq!(wrap("about 1.08 GiB, no more", 12, 12), ["about", "1.08 GiB, no", "more"]);
     }
 }

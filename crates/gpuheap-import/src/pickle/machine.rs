@@ -275,6 +275,9 @@ impl Machine {
                         return Ok((consumed, step));
                     }
                     rest = window.get(consumed..).unwrap_or_default();
+                    if host.taken() > budget::SLICE {
+                        self.check(host, self.offset(window, rest))?;
+                    }
                 }
             }
         }

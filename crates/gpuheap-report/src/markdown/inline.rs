@@ -42,11 +42,15 @@ fn pieces(text: &str, plain: fn(&str) -> String, code: fn(&str) -> String) -> St
 
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
+    let mut characters = text.chars().peekable();
+    let mut in_word = false;
+    while let Some(character) = characters.next() {
         match character {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '&' => escaped.push_str("&amp;"),
+            // Inside a word it marks nothing.
+            '_' if in_word && characters.peek().is_some_and(|next| next.is_alphanumeric()) => escaped.push('_'),
             // A reader of an issue is not to be called by a name in a file.
             '@' => escaped.push_str("&#64;"),
             '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '#' | '!' | '$' => {
@@ -55,6 +59,7 @@ fn escape(text: &str) -> String {
             }
             other => escaped.push(other),
         }
+        in_word = character.is_alphanumeric();
     }
     escaped
 }
@@ -127,6 +132,7 @@ mod tests {
     #[test]
     fn foreign_text_changes_nothing_around_it() {
         assert_eq!(prose("a|b <img> *c* @you"), "a\\|b &lt;img&gt; \\*c\\* &#64;you");
+        assert_eq!(prose("a_b.py __init__ _x_"), "a_b.py \\_\\_init\\_\\_ \\_x\\_");
         assert_eq!(prose("keep `loss.item()`"), "keep `loss.item()`");
         assert_eq!(prose("one ` alone <b>"), "one \\` alone &lt;b&gt;");
         assert_eq!(cell("`a|b`"), "`a\\|b`");

@@ -14,8 +14,8 @@ const FIRST: usize = 3;
 const COLUMNS: [Column; 5] = [
     Column::new("held"),
     Column::new("share"),
-    Column::from("blocks", 60),
-    Column::from("class", 100),
+    Column::from("blocks", 100),
+    Column::from("class", 60),
     Column::new("by"),
 ];
 

@@ -1,6 +1,6 @@
 //! Where the memory went: the parts of the ledger, each with its share, and their sum.
 
-use gpuheap_explain::{LedgerPart, Report};
+use gpuheap_explain::{LedgerPart, PartKind, Report};
 use gpuheap_record::Bytes;
 
 use super::charts::bar;
@@ -10,6 +10,8 @@ use crate::{sentences, text};
 
 /// Parts that the first screen shows one by one.
 const PARTS: usize = 7;
+/// Parts with less than this share of the whole may be shown together.
+const SMALL: f64 = 0.01;
 /// Columns of the sizes and of the shares.
 const SIZE: usize = 8;
 const SHARE: usize = 5;
@@ -20,7 +22,7 @@ pub(super) fn show(page: &mut Page, report: &Report) {
     }
     page.heading(&format!("Where the memory was {}", sentences::moment(report.ledger_at)));
     let total = report.ledger.iter().map(|part| part.bytes).sum();
-    let (shown, rest) = split(&report.ledger, if page.details() { usize::MAX } else { PARTS });
+    let (shown, rest) = split(&report.ledger, page.details());
     let rest_bytes: Bytes = rest.iter().map(|part| part.bytes).sum();
     let rest_name = format!("{} smaller parts", rest.len());
     let sum_name = sentences::sum_name(&report.ledger);
@@ -53,15 +55,18 @@ fn role(part: &LedgerPart) -> Role {
     part.class.map_or(Role::Part(part.kind), Role::Class)
 }
 
-/// The `most` largest parts in their order, and the others. Nothing stands for just one other.
-fn split(ledger: &[LedgerPart], most: usize) -> (Vec<&LedgerPart>, Vec<&LedgerPart>) {
-    if ledger.len() <= most.saturating_add(1) {
-        return (ledger.iter().collect(), Vec::new());
-    }
+/// The parts to show, in their order, and the others. Nothing stands for just one other.
+fn split(ledger: &[LedgerPart], all: bool) -> (Vec<&LedgerPart>, Vec<&LedgerPart>) {
+    let total: Bytes = ledger.iter().map(|part| part.bytes).sum();
     let mut by_size: Vec<usize> = (0..ledger.len()).collect();
     by_size.sort_by_key(|&at| std::cmp::Reverse(ledger[at].bytes));
-    by_size.truncate(most);
+    // What is free is part of the answer, however little it is.
+    by_size.retain(|&at| ledger[at].kind == PartKind::Free || ledger[at].bytes.share_of(total) >= SMALL);
+    by_size.truncate(PARTS);
     let (shown, rest): (Vec<usize>, Vec<usize>) = (0..ledger.len()).partition(|at| by_size.contains(at));
+    if all || rest.len() < 2 {
+        return (ledger.iter().collect(), Vec::new());
+    }
     let parts = |rows: Vec<usize>| rows.into_iter().map(|at| &ledger[at]).collect();
     (parts(shown), parts(rest))
 }

@@ -51,6 +51,7 @@ fn class_color(class: Class) -> Style {
         Class::Cache => AnsiColor::BrightGreen.on_default(),
         Class::Workspace => AnsiColor::BrightYellow.on_default(),
         Class::Unknown => Style::new(),
+        Class::Rounding => Style::new().dimmed(),
     }
 }
 

@@ -14,6 +14,7 @@ pub(super) fn show(page: &mut Page, report: &Report) {
     page.field("Size", Role::Plain, &format!("{} ({} bytes)", source.bytes, text::count(source.bytes.get())));
     page.field("Device", Role::Plain, &sentences::device(report));
     page.field("Events", Role::Plain, &sentences::events(report));
+    page.field("Policy", Role::Plain, &report.replay.policy);
     page.field("Settings", Role::Plain, &text::settings(&source.conf));
     page.field("History", Role::Plain, &sentences::history(report));
 }

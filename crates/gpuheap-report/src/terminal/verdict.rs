@@ -19,15 +19,18 @@ pub(super) fn show(page: &mut Page, report: &Report) {
         page.line(line.with(Role::Strong, part));
     }
     place(page, report);
-    if let Some(main) = report.findings.first() {
-        remedy(page, main);
-    } else if verdict.kind == VerdictKind::Healthy {
-        page.field("Change", Role::Plain, "nothing: this recording shows no fault");
+    let (main, rest) = sentences::main_finding(report);
+    match main {
+        Some(main) => remedy(page, main),
+        None if verdict.kind == VerdictKind::Healthy => {
+            page.field("Change", Role::Plain, "nothing: this recording shows no fault");
+        }
+        None => {}
     }
     if let Some(oom) = &report.oom {
         page.field("Request", Role::Plain, &sentences::request(oom));
     }
-    others(page, report);
+    others(page, rest);
 }
 
 /// The place, and how sure the verdict is.
@@ -56,8 +59,7 @@ fn place(page: &mut Page, report: &Report) {
 /// What to do about a finding, and what that saves.
 pub(super) fn remedy(page: &mut Page, finding: &Finding) {
     let remedy = &finding.remedy;
-    let saves = remedy.saves_bytes.map(|bytes| format!(" (saves {bytes})")).unwrap_or_default();
-    page.field("Change", Role::Plain, &format!("{}{saves}", remedy.text));
+    page.field("Change", Role::Plain, &sentences::remedy(remedy));
     let Some(conf) = &remedy.conf else { return };
     let conf = page.folded(&text::conf_line(conf));
     if text::width(&conf) + LABEL <= page.width() {
@@ -69,8 +71,7 @@ pub(super) fn remedy(page: &mut Page, finding: &Finding) {
     }
 }
 
-fn others(page: &mut Page, report: &Report) {
-    let rest = report.findings.get(1..).unwrap_or_default();
+fn others(page: &mut Page, rest: &[Finding]) {
     for (index, finding) in rest.iter().take(OTHERS).enumerate() {
         let label = if index == 0 { "Also" } else { "" };
         page.field(label, Role::Plain, &finding.title);

@@ -47,7 +47,9 @@ fn unnamed(root: &Value, schema: &Value, value: &Value, path: &str, unknown: &mu
             if let Some(property) = schema["properties"].get(key) {
                 assert!(property["description"].is_string(), "no description: {path}");
                 unnamed(root, property, member, &path, unknown);
-            } else if !schema["additionalProperties"].is_object() {
+            } else if schema["additionalProperties"].is_object() {
+                unnamed(root, &schema["additionalProperties"], member, &path, unknown);
+            } else {
                 unknown.push(path);
             }
         }

@@ -95,7 +95,7 @@ pub(crate) fn healthy() -> Report {
             device_events: 23_519,
             complete: true,
             reserved_before: Bytes::ZERO,
-            duration_us: 7_315_220,
+            duration_us: 940_720,
             conf: String::new(),
             notes: Vec::new(),
         },
@@ -124,6 +124,10 @@ pub(crate) fn healthy() -> Report {
             class(Class::Unknown, mib(102), ""),
             part("rounding", PartKind::Rounding, mib(4), "blocks are multiples of 512 B"),
             part("free, default stream", PartKind::Free, mib(373), "in 24 segments"),
+        ],
+        ledgers: vec![
+            (MomentName::Peak, vec![class(Class::Activations, mib(14_400), "")]),
+            (MomentName::PeakReserved, Vec::new()),
         ],
         holders: vec![
             holder(Some(linear()), Class::Activations, mib(9_216), 193, ""),

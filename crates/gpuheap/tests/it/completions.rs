@@ -14,13 +14,24 @@ fn every_shell_has_a_script() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let script = stdout(&["completions", shell]);
         assert!(script.contains("gpuheap"), "{shell}");
-        assert!(script.contains("peak-reserved"), "{shell}");
+        assert!(script.contains("details"), "{shell}");
     }
 }
 
 #[test]
 fn unknown_shell() {
-    insta::assert_snapshot!(TestContext::new().run(["completions", "tcsh"]), @"");
+    insta::assert_snapshot!(TestContext::new().run(["completions", "tcsh"]), @"
+    exit_code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: invalid value 'tcsh' for '<SHELL>'
+      [possible values: bash, elvish, fish, powershell, zsh]
+
+      tip: a similar value exists: 'zsh'
+
+    For more information, try '--help'.
+    ");
 }
 
 #[test]

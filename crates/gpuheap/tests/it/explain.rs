@@ -6,29 +6,71 @@ use crate::context::TestContext;
 
 #[test]
 fn missing_file() {
-    insta::assert_snapshot!(TestContext::new().run(["explain", "missing.pickle"]), @"");
+    insta::assert_snapshot!(TestContext::new().run(["explain", "missing.pickle"]), @"
+    exit_code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: Failed to open `missing.pickle`
+      cause: No such file or directory (os error 2)
+    ");
 }
 
 #[test]
 fn empty_file() {
-    insta::assert_snapshot!(TestContext::new().with_file("empty.pickle", b"").run(["explain", "empty.pickle"]), @"");
+    insta::assert_snapshot!(TestContext::new().with_file("empty.pickle", b"").run(["explain", "empty.pickle"]), @"
+    exit_code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: Failed to read snapshot `empty.pickle`
+      cause: the file is empty
+
+    hint: the process may have been killed before it wrote anything, or the disk may be full
+    ");
 }
 
 #[test]
 fn picture() {
     let context = TestContext::new().with_file("plot.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
-    insta::assert_snapshot!(context.run(["explain", "plot.png"]), @"");
+    insta::assert_snapshot!(context.run(["explain", "plot.png"]), @r#"
+    exit_code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: Failed to read snapshot `plot.png`
+      cause: this is not a memory snapshot: it looks like a PNG image
+
+    hint: record one with `torch.cuda.memory._record_memory_history()` before the work and `torch.cuda.memory._dump_snapshot("snapshot.pickle")` after it
+    "#);
 }
 
 #[test]
 fn nothing_on_standard_input() {
-    insta::assert_snapshot!(TestContext::new().run(["explain", "-"]), @"");
+    insta::assert_snapshot!(TestContext::new().run(["explain", "-"]), @"
+    exit_code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: Failed to read snapshot `-`
+      cause: the file is empty
+
+    hint: the process may have been killed before it wrote anything, or the disk may be full
+    ");
 }
 
 #[test]
 fn folder_without_recordings() {
     let context = TestContext::new().with_file("run/train.log", b"step 1");
-    insta::assert_snapshot!(context.run(["explain", "run"]), @"");
+    insta::assert_snapshot!(context.run(["explain", "run"]), @r#"
+    exit_code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: No recording in folder `run`
+
+    hint: `torch.cuda.memory._dump_snapshot("snapshot.pickle")` writes one; folders in the folder are not searched
+    "#);
 }
 
 #[test]
@@ -37,13 +79,32 @@ fn folder_with_several_recordings() {
         .with_file("run/rank 1.pickle", b"\x80\x04.")
         .with_file("run/rank0.pickle", b"\x80\x04.")
         .with_file("run/config.json", b"{\"lr\": 0.1}");
-    insta::assert_snapshot!(context.run(["explain", "run"]), @"");
+    insta::assert_snapshot!(context.run(["explain", "run"]), @"
+    exit_code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: 2 recordings in folder `run`
+
+    hint: choose one:
+      gpuheap explain 'run/rank 1.pickle'
+      gpuheap explain run/rank0.pickle
+    ");
 }
 
 #[test]
 fn folder_with_one_recording_is_that_recording() {
     let context = TestContext::new().with_file("run/cut.pickle", b"\x80\x04").with_file("run/notes.txt", b"cut short");
-    insta::assert_snapshot!(context.run(["explain", "run"]), @"");
+    insta::assert_snapshot!(context.run(["explain", "run"]), @"
+    exit_code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: Failed to read snapshot `run/cut.pickle`
+      cause: unexpected end of file at byte 2: another opcode should follow
+
+    hint: the file is cut short; the process may have been killed while writing it
+    ");
 }
 
 #[test]

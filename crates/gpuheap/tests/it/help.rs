@@ -4,17 +4,111 @@ use crate::context::TestContext;
 
 #[test]
 fn help_names_the_commands() {
-    insta::assert_snapshot!(TestContext::new().run(["--help"]), @"");
+    insta::assert_snapshot!(TestContext::new().run(["--help"]), @"
+    exit_code: 0
+    ----- stdout -----
+    Explains GPU memory: where it went, why it ran out, what leaks, what to change
+
+    Usage: gpuheap [OPTIONS] <COMMAND>
+
+    Commands:
+      explain      Explain a recording: verdict, what to change, where the memory went
+      completions  Print a script that completes commands and options in a shell
+
+    Options:
+          --color <WHEN>  When to use color; `auto` is for terminals only and respects `NO_COLOR` and
+                          `CLICOLOR_FORCE` [default: auto] [possible values: auto, always, never]
+      -h, --help          Print help
+      -V, --version       Print version
+
+    ----- stderr -----
+    ");
 }
 
 #[test]
 fn help_of_explain_has_examples() {
-    insta::assert_snapshot!(TestContext::new().run(["explain", "--help"]), @"");
+    insta::assert_snapshot!(TestContext::new().run(["explain", "--help"]), @r#"
+    exit_code: 0
+    ----- stdout -----
+    Explain a recording: verdict, what to change, where the memory went
+
+    Reads a memory snapshot of PyTorch, pickle or JSON, plain or compressed (gzip, zstd). Nothing in the
+    file is run, and no GPU is needed.
+
+    Usage: gpuheap explain [OPTIONS] <FILE>
+
+    Arguments:
+      <FILE>
+              The recording: a file, a folder that holds one, or `-` for standard input
+
+    Options:
+          --json
+              Print one JSON object with exact bytes, and nothing else
+
+          --md
+              Print Markdown for an issue or a pull request
+
+          --details
+              Show everything: evidence, stacks, holders, rules of the classes, all moments (JSON and
+              Markdown always do)
+
+          --color <WHEN>
+              When to use color; `auto` is for terminals only and respects `NO_COLOR` and
+              `CLICOLOR_FORCE`
+              
+              [default: auto]
+              [possible values: auto, always, never]
+
+          --device <N>
+              Explain the device with this ordinal [default: the one with an OOM, else the fullest]
+
+          --limit <SIZE>
+              Close the account to this size, such as the card's: `80GiB`, `24GB` or bytes
+
+          --at <MOMENT>
+              Describe where the memory was at this moment [default: oom if there was one, else peak]
+
+              Possible values:
+              - peak:          Most allocated memory
+              - peak-reserved: Most reserved memory
+              - oom:           The last failed allocation
+              - end:           After the last event
+
+      -o, --output <PATH>
+              Write to this file instead of standard output
+
+          --width <N>
+              Columns of the text [default: the terminal's, at most 120; 80 if there is none]
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Examples:
+      gpuheap explain snapshot.pickle              the answer on one screen
+      gpuheap explain snapshot.pickle --details    with evidence, stacks and rules
+      gpuheap explain snapshot.pickle --json | jq .verdict
+      gpuheap explain snapshot.pickle --md --output report.md
+      zstdcat snapshot.pickle.zst | gpuheap explain -
+
+    To record a snapshot in PyTorch:
+      torch.cuda.memory._record_memory_history(max_entries=1_000_000)  # at the start
+      torch.cuda.memory._dump_snapshot("snapshot.pickle")               # at the end, or after an OOM
+
+    Exit codes: 0 done (whatever the verdict), 2 bad input or use
+
+    ----- stderr -----
+    "#);
 }
 
 #[test]
 fn version() {
-    insta::assert_snapshot!(TestContext::new().run(["--version"]), @"");
+    insta::assert_snapshot!(TestContext::new().run(["--version"]), @"
+    exit_code: 0
+    ----- stdout -----
+    gpuheap [VERSION]
+
+    ----- stderr -----
+    ");
 }
 
 #[test]
@@ -27,30 +121,90 @@ fn no_command() {
 
 #[test]
 fn unknown_command() {
-    insta::assert_snapshot!(TestContext::new().run(["explian", "x"]), @"");
+    insta::assert_snapshot!(TestContext::new().run(["explian", "x"]), @"
+    exit_code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: unrecognized subcommand 'explian'
+
+      tip: a similar subcommand exists: 'explain'
+
+    Usage: gpuheap [OPTIONS] <COMMAND>
+
+    For more information, try '--help'.
+    ");
 }
 
 #[test]
 fn no_file() {
-    insta::assert_snapshot!(TestContext::new().run(["explain"]), @"");
+    insta::assert_snapshot!(TestContext::new().run(["explain"]), @"
+    exit_code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: the following required arguments were not provided:
+      <FILE>
+
+    Usage: gpuheap explain <FILE>
+
+    For more information, try '--help'.
+    ");
 }
 
 #[test]
 fn json_or_markdown() {
-    insta::assert_snapshot!(TestContext::new().run(["explain", "x", "--json", "--md"]), @"");
+    insta::assert_snapshot!(TestContext::new().run(["explain", "x", "--json", "--md"]), @"
+    exit_code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: the argument '--json' cannot be used with '--md'
+
+    Usage: gpuheap explain --json <FILE>
+
+    For more information, try '--help'.
+    ");
 }
 
 #[test]
 fn sizes_that_are_none() {
-    insta::assert_snapshot!(TestContext::new().run(["explain", "x", "--limit", "24 apples"]), @"");
+    insta::assert_snapshot!(TestContext::new().run(["explain", "x", "--limit", "24 apples"]), @"
+    exit_code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: invalid value '24 apples' for '--limit <SIZE>': `24 apples` is not an amount of memory: write `24GiB`, `24GB`, `512MiB` or a plain number of bytes
+
+    For more information, try '--help'.
+    ");
 }
 
 #[test]
 fn moments_that_are_none() {
-    insta::assert_snapshot!(TestContext::new().run(["explain", "x", "--at", "noon"]), @"");
+    insta::assert_snapshot!(TestContext::new().run(["explain", "x", "--at", "noon"]), @"
+    exit_code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: invalid value 'noon' for '--at <MOMENT>'
+      [possible values: peak, peak-reserved, oom, end]
+
+      tip: a similar value exists: 'oom'
+
+    For more information, try '--help'.
+    ");
 }
 
 #[test]
 fn pages_that_are_too_narrow() {
-    insta::assert_snapshot!(TestContext::new().run(["explain", "x", "--width", "12"]), @"");
+    insta::assert_snapshot!(TestContext::new().run(["explain", "x", "--width", "12"]), @"
+    exit_code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: invalid value '12' for '--width <N>': 12 is not in 40..=1000
+
+    For more information, try '--help'.
+    ");
 }

@@ -1,0 +1,12 @@
+//! One test binary for the importers: a module a subject.
+#![expect(clippy::unwrap_used, reason = "a test stops where something unexpected happens")]
+
+mod bombs;
+mod damage;
+mod files;
+mod foreign;
+mod opcodes;
+mod schema;
+mod styles;
+mod support;
+mod writer;
