@@ -8,7 +8,7 @@
 //! 3. annotations of `zero_grad`,
 //! 4. root gradients (one for each `backward()`), with forward passes that no backward pass followed,
 //! 5. frames of optimizers,
-//! 6. what recurs: the calls of a model from one place, else allocations of one size from one place.
+//! 6. what recurs: the calls of a model from one place, else allocations of one size from one place, else of any size.
 
 use gpuheap_record::{AnnotationStage, DeviceRecording, Recording, StackId};
 use rustc_hash::FxHashMap;
@@ -96,8 +96,15 @@ pub(crate) fn recurring(recording: &Recording, rows: &[Allocation], marks: &Fram
             rows.iter().enumerate().filter(|(_, row)| row.stack != StackId::default() && row.born > Tick::START);
         candidates(framed.map(|(index, row)| ((row.stack, row.requested), row.born, index)))
     };
-    let Some(((stack, _), ticks)) = most_regular(by_call, rows.len()).or_else(|| most_regular(by_size(), rows.len()))
-    else {
+    let by_stack = || {
+        let framed =
+            rows.iter().enumerate().filter(|(_, row)| row.stack != StackId::default() && row.born > Tick::START);
+        candidates(framed.map(|(index, row)| ((row.stack, 0), row.born, index)))
+    };
+    let found = most_regular(by_call, rows.len())
+        .or_else(|| most_regular(by_size(), rows.len()))
+        .or_else(|| most_regular(by_stack(), rows.len()));
+    let Some(((stack, _), ticks)) = found else {
         return StepBoundaries::new(Vec::new(), StepSource::None, "step");
     };
     let unit = match marks.site_frame(recording, stack) {

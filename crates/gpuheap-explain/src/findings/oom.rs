@@ -121,14 +121,12 @@ fn ideal_fits(facts: &Facts<'_>, oom: &OutOfMemory) -> bool {
 }
 
 fn cause(facts: &Facts<'_>, oom: &OutOfMemory, leak: Option<&Finding>) -> Cause {
-    if leak.is_some_and(|leak| leak.bytes.share_of(oom.moment.allocated_bytes) >= 0.2) {
-        Cause::Leak
-    } else if !ideal_fits(facts, oom) {
-        Cause::Full
-    } else if oom.cached_bytes >= oom.asked_bytes {
-        if oom.largest_free_bytes >= oom.asked_bytes { Cause::OutOfReach } else { Cause::Pieces }
-    } else {
-        Cause::Full
+    let leaks = leak.is_some_and(|leak| leak.bytes.share_of(oom.moment.allocated_bytes) >= 0.2);
+    match () {
+        () if !ideal_fits(facts, oom) && leaks => Cause::Leak,
+        () if !ideal_fits(facts, oom) || oom.cached_bytes < oom.asked_bytes => Cause::Full,
+        () if oom.largest_free_bytes >= oom.asked_bytes => Cause::OutOfReach,
+        () => Cause::Pieces,
     }
 }
 
