@@ -46,6 +46,8 @@ pub struct Block {
     pub owner: u32,
     previous: Option<BlockId>,
     next: Option<BlockId>,
+    /// The number of its lane.
+    lane_index: u32,
 }
 
 impl Block {
@@ -150,9 +152,9 @@ struct Segment {
     first: BlockId,
 }
 
-/// Free blocks are ordered by lane, then size, then address: the first that is not too small is the best fit, and among
-/// equal sizes the lowest address wins.
-type FreeKey = (Lane, u64, u64);
+/// The free blocks of one lane by size, then address: the first that is not too small is the best fit, and among equal
+/// sizes the lowest address wins.
+type FreeBlocks = BTreeMap<(u64, u64), BlockId>;
 
 /// Segments cut into blocks.
 #[derive(Clone, Debug, Default)]
@@ -160,7 +162,8 @@ pub struct Heap {
     blocks: Vec<Block>,
     vacant: Vec<BlockId>,
     by_address: FxHashMap<u64, BlockId>,
-    free: BTreeMap<FreeKey, BlockId>,
+    free: Vec<FreeBlocks>,
+    lanes: Lanes,
     segments: BTreeMap<u64, Segment>,
     totals: Totals,
 }
@@ -193,15 +196,14 @@ impl Heap {
     /// The best fit in `lane`: the smallest free block of at least `size` bytes, the lowest address among equals.
     #[must_use]
     pub fn best_fit(&self, lane: Lane, size: u64) -> Option<BlockId> {
-        let (key, &block) = self.free.range((lane, size, 0)..).next()?;
-        (key.0 == lane).then_some(block)
+        let free = &self.free[self.lanes.find(lane)? as usize];
+        free.range((size, 0)..).next().map(|(_, &block)| block)
     }
 
     /// The free blocks of one kind of one pool in search order (stream, size, address).
     pub fn free_blocks(&self, pool: PoolId, kind: SegmentKind) -> impl Iterator<Item = (BlockId, &Block)> {
-        let from = (Lane { pool, kind, stream: 0 }, 0, 0);
-        let to = (Lane { pool, kind, stream: u64::MAX }, u64::MAX, u64::MAX);
-        self.free.range(from..=to).map(|(_, &id)| (id, self.block(id)))
+        let of_pool = self.lanes.order.iter().filter(move |(lane, _)| lane.pool == pool && lane.kind == kind);
+        of_pool.flat_map(|(_, &index)| self.free[index as usize].values().map(|&id| (id, self.block(id))))
     }
 
     /// All segments by ascending address.
@@ -256,6 +258,7 @@ impl Heap {
                 owner: block.owner,
                 previous,
                 next: None,
+                lane_index: 0,
             });
             if let Some(previous) = previous {
                 self.blocks[BlockId::index(previous)].next = Some(id);
@@ -300,7 +303,7 @@ impl Heap {
         if block.size < size || size == 0 {
             return Err(HeapError::TooSmall { address: block.address, size: block.size, needed: size });
         }
-        self.free.remove(&free_key(&block));
+        self.take_from_free(id);
         if split && block.size > size {
             let rest = self.insert_block(Block {
                 address: block.address + size,
@@ -361,7 +364,7 @@ impl Heap {
         let before = before.map(|(&start, segment)| (start, self.last_block(segment.first)));
         let after = self.segments.get(&(address + size)).filter(|segment| fits(self.block(segment.first)));
         let after = after.map(|segment| (segment.first, segment.size));
-        let id = self.insert_block(Block {
+        let id = self.place_block(Block {
             address,
             size,
             requested: 0,
@@ -371,6 +374,7 @@ impl Heap {
             owner: 0,
             previous: before.map(|(_, last)| last),
             next: after.map(|(first, _)| first),
+            lane_index: 0,
         });
         let start = match before {
             Some((start, last)) => {
@@ -392,7 +396,6 @@ impl Heap {
             segment.size += grown;
         }
         self.totals.reserved += size;
-        self.free.insert(free_key(self.block(id)), id);
         Ok(self.join_neighbours(id))
     }
 
@@ -458,7 +461,20 @@ impl Heap {
         }
     }
 
+    /// Adds a block; a free one is put in search order.
     fn insert_block(&mut self, block: Block) -> BlockId {
+        let id = self.place_block(block);
+        if block.state == BlockState::Free {
+            self.add_to_free(id);
+        }
+        id
+    }
+
+    fn place_block(&mut self, mut block: Block) -> BlockId {
+        block.lane_index = self.lanes.index(block.lane);
+        if self.free.len() <= block.lane_index as usize {
+            self.free.resize_with(block.lane_index as usize + 1, FreeBlocks::new);
+        }
         let id = match self.vacant.pop() {
             Some(id) => {
                 self.blocks[id.index()] = block;
@@ -471,16 +487,23 @@ impl Heap {
             }
         };
         self.by_address.insert(block.address, id);
-        if block.state == BlockState::Free {
-            self.free.insert(free_key(&block), id);
-        }
         id
+    }
+
+    fn add_to_free(&mut self, id: BlockId) {
+        let block = &self.blocks[id.index()];
+        self.free[block.lane_index as usize].insert((block.size, block.address), id);
+    }
+
+    fn take_from_free(&mut self, id: BlockId) {
+        let block = &self.blocks[id.index()];
+        self.free[block.lane_index as usize].remove(&(block.size, block.address));
     }
 
     fn remove_block(&mut self, id: BlockId) {
         let block = *self.block(id);
         if block.state == BlockState::Free {
-            self.free.remove(&free_key(&block));
+            self.take_from_free(id);
         }
         self.by_address.remove(&block.address);
         self.vacant.push(id);
@@ -494,22 +517,21 @@ impl Heap {
         last
     }
 
-    /// Merges the free block `id` with its free neighbours and puts it in search order.
+    /// Merges the free block `id`, which is not in search order yet, with its free neighbours and puts it there.
     fn join_neighbours(&mut self, id: BlockId) -> BlockId {
-        self.free.remove(&free_key(self.block(id)));
         let mut id = id;
         let is_free =
             |heap: &Self, block: Option<BlockId>| block.filter(|&block| heap.block(block).state == BlockState::Free);
         if let Some(previous) = is_free(self, self.block(id).previous) {
-            self.free.remove(&free_key(self.block(previous)));
+            self.take_from_free(previous);
             self.absorb_next(previous, id);
             id = previous;
         }
         if let Some(next) = is_free(self, self.block(id).next) {
-            self.free.remove(&free_key(self.block(next)));
+            self.take_from_free(next);
             self.absorb_next(id, next);
         }
-        self.free.insert(free_key(self.block(id)), id);
+        self.add_to_free(id);
         id
     }
 
@@ -539,6 +561,30 @@ impl Heap {
     }
 }
 
-fn free_key(block: &Block) -> FreeKey {
-    (block.lane, block.size, block.address)
+/// The lanes that a heap has seen, each with a number.
+#[derive(Clone, Debug, Default)]
+struct Lanes {
+    order: BTreeMap<Lane, u32>,
+    /// The lane that was looked up last: most programs use one or two.
+    last: Option<(Lane, u32)>,
+}
+
+impl Lanes {
+    fn find(&self, lane: Lane) -> Option<u32> {
+        match self.last {
+            Some((last, index)) if last == lane => Some(index),
+            _ => self.order.get(&lane).copied(),
+        }
+    }
+
+    fn index(&mut self, lane: Lane) -> u32 {
+        if let Some((last, index)) = self.last.filter(|&(last, _)| last == lane) {
+            debug_assert_eq!(self.order.get(&last), Some(&index));
+            return index;
+        }
+        let next = u32::try_from(self.order.len()).unwrap_or(u32::MAX);
+        let index = *self.order.entry(lane).or_insert(next);
+        self.last = Some((lane, index));
+        index
+    }
 }

@@ -21,6 +21,11 @@ use crate::report::StepSource;
 /// The fewest boundaries from which anything recurring is told.
 pub(crate) const FEWEST_BOUNDARIES: usize = 8;
 
+/// How much the gaps between occurrences of something regular may vary: standard deviation over mean.
+const REGULAR: f64 = 0.6;
+/// The same where threads serve requests side by side.
+const INTERLEAVED: f64 = 1.2;
+
 /// The boundaries of steps, in order of time.
 #[derive(Clone, Debug)]
 pub(crate) struct StepBoundaries {
@@ -101,9 +106,10 @@ pub(crate) fn recurring(recording: &Recording, rows: &[Allocation], marks: &Fram
             rows.iter().enumerate().filter(|(_, row)| row.stack != StackId::default() && row.born > Tick::START);
         candidates(framed.map(|(index, row)| ((row.stack, 0), row.born, index)))
     };
-    let found = most_regular(by_call, rows.len())
-        .or_else(|| most_regular(by_size(), rows.len()))
-        .or_else(|| most_regular(by_stack(), rows.len()));
+    let found = most_regular(by_call, rows.len(), REGULAR)
+        .or_else(|| most_regular(by_size(), rows.len(), REGULAR))
+        .or_else(|| most_regular(by_stack(), rows.len(), REGULAR))
+        .or_else(|| most_regular(by_stack(), rows.len(), INTERLEAVED));
     let Some(((stack, _), ticks)) = found else {
         return StepBoundaries::new(Vec::new(), StepSource::None, "step");
     };
@@ -261,13 +267,13 @@ fn candidates(occurrences: impl Iterator<Item = ((StackId, u64), Tick, usize)>) 
 }
 
 /// The least frequent candidate that recurs regularly over most of the recording; the earliest among equals.
-fn most_regular(candidates: Candidates, rows: usize) -> Option<((StackId, u64), Vec<Tick>)> {
-    let regular = candidates.into_iter().filter(|(_, occurrences)| is_regular(occurrences, rows));
+fn most_regular(candidates: Candidates, rows: usize, most_variation: f64) -> Option<((StackId, u64), Vec<Tick>)> {
+    let regular = candidates.into_iter().filter(|(_, occurrences)| is_regular(occurrences, rows, most_variation));
     let best = regular.min_by_key(|(_, occurrences)| (occurrences.len(), occurrences[0].0))?;
     Some((best.0, best.1.into_iter().map(|(tick, _)| tick).collect()))
 }
 
-fn is_regular(occurrences: &[(Tick, usize)], rows: usize) -> bool {
+fn is_regular(occurrences: &[(Tick, usize)], rows: usize, most_variation: f64) -> bool {
     if occurrences.len() < FEWEST_BOUNDARIES {
         return false;
     }
@@ -278,5 +284,5 @@ fn is_regular(occurrences: &[(Tick, usize)], rows: usize) -> bool {
     let gaps: Vec<f64> = occurrences.windows(2).map(|pair| (pair[1].1 - pair[0].1) as f64).collect();
     let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
     let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
-    variance.sqrt() < 0.6 * mean
+    variance.sqrt() < most_variation * mean
 }

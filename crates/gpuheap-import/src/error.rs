@@ -165,7 +165,7 @@ pub enum Cause {
         at: At,
     },
     /// A number that cannot be true.
-    #[error("`{field}` is {value} at {at}: out of range")]
+    #[error("`{field}` is {value}, out of range, in the object that ends at {at}")]
     OutOfRange {
         /// The key in the snapshot.
         field: &'static str,
@@ -182,8 +182,16 @@ pub enum Cause {
         /// Where the second use ends.
         at: At,
     },
+    /// Something changes after other objects have used it. No pickler does that.
+    #[error("a {what} changes after its use, at {at}")]
+    Changed {
+        /// What kind of object.
+        what: &'static str,
+        /// Where the change ends.
+        at: At,
+    },
     /// A text that is not JSON.
-    #[error("invalid JSON at line {line}, column {column}")]
+    #[error("the JSON is invalid")]
     Json {
         /// The line, from 1.
         line: u64,
@@ -232,7 +240,7 @@ impl fmt::Display for Lookalike {
             Self::Compressed(name, _) => write!(formatter, "{name} data"),
             Self::CompressedTwice => formatter.write_str("a compressed file inside a compressed file"),
             Self::Text => formatter.write_str("plain text"),
-            Self::Unknown(bytes) => write!(formatter, "nothing known (it begins with the bytes {bytes})"),
+            Self::Unknown(bytes) => write!(formatter, "unknown data (it begins with the bytes {bytes})"),
         }
     }
 }
@@ -283,6 +291,7 @@ impl Cause {
             | Self::Memory { .. }
             | Self::OutOfRange { .. }
             | Self::Shared { .. }
+            | Self::Changed { .. }
             | Self::Json { .. } => return None,
         };
         Some(hint)
@@ -290,7 +299,9 @@ impl Cause {
 
     /// The same cause in a file whose places are lines.
     pub(crate) fn on_line(mut self, line: u64) -> Self {
-        if let Self::Memory { at } | Self::OutOfRange { at, .. } | Self::Shared { at, .. } = &mut self {
+        if let Self::Memory { at } | Self::OutOfRange { at, .. } | Self::Shared { at, .. } | Self::Changed { at, .. } =
+            &mut self
+        {
             *at = At::Line(line);
         }
         self

@@ -11,6 +11,7 @@ use crate::input::Input;
 pub(crate) const START: u64 = 512;
 
 const GZIP: &[u8] = b"\x1f\x8b";
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 
 /// How a file that starts like this is compressed.
@@ -38,8 +39,8 @@ pub(crate) fn format(input: &mut Input<'_>, compression: Compression) -> Result<
     match recognise(start) {
         Ok(format) => {
             if format == Format::TorchJson {
-                let blank = start.len() - json_text(start).len();
-                input.consume(blank);
+                let mark = if start.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+                input.consume(mark);
             }
             Ok(format)
         }
@@ -75,7 +76,7 @@ fn recognise(start: &[u8]) -> Result<Format, Lookalike> {
 
 /// The content without a byte order mark and leading blanks.
 fn json_text(start: &[u8]) -> &[u8] {
-    start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start()
+    start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(start).trim_ascii_start()
 }
 
 fn lookalike(start: &[u8], text: &[u8]) -> Lookalike {

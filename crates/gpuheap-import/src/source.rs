@@ -19,6 +19,10 @@ const STRIDE: u64 = 1 << 20;
 
 /// The largest window that a zstd frame may ask for: what `zstd --long` and `--ultra -22` use.
 const ZSTD_WINDOW: u64 = 128 << 20;
+/// The window that any file may ask for: what all levels without `--ultra` keep to.
+const ZSTD_SMALL_WINDOW: u64 = 8 << 20;
+/// No snapshot is compressed better than this, so a larger window would be of no use to a file.
+const ZSTD_RATIO: u64 = 256;
 
 /// A file, decompressed.
 pub(crate) struct Source<'a> {
@@ -44,7 +48,7 @@ impl<'a> Source<'a> {
         let reader: Box<dyn Read + 'a> = match compression {
             Compression::None => Box::new(whole),
             Compression::Gzip => Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 << 10, whole))),
-            Compression::Zstd => Box::new(Zstd::new(BufReader::with_capacity(64 << 10, whole))),
+            Compression::Zstd => Box::new(Zstd::new(BufReader::with_capacity(64 << 10, whole), total)),
         };
         Ok(Self { input: Input::new(reader), compression, count })
     }
@@ -93,9 +97,11 @@ struct Zstd<R> {
 }
 
 impl<R: BufRead> Zstd<R> {
-    fn new(reader: R) -> Self {
+    /// Reads from `reader`, which yields `total` bytes, if known.
+    fn new(reader: R, total: Option<u64>) -> Self {
+        let window = total.map_or(ZSTD_WINDOW, |total| total.saturating_mul(ZSTD_RATIO));
         let mut decoder = FrameDecoder::new();
-        decoder.set_max_window_size(ZSTD_WINDOW);
+        decoder.set_max_window_size(window.clamp(ZSTD_SMALL_WINDOW, ZSTD_WINDOW));
         Self { reader, decoder, within: false }
     }
 
@@ -160,6 +166,9 @@ fn zstd_error(error: FrameDecoderError) -> io::Error {
         if let Some(below) = current.downcast_ref::<io::Error>() {
             return match below.raw_os_error() {
                 Some(code) => io::Error::from_raw_os_error(code),
+                None if below.kind() == io::ErrorKind::UnexpectedEof => {
+                    io::Error::new(io::ErrorKind::UnexpectedEof, "the last zstd frame is incomplete")
+                }
                 None => io::Error::new(below.kind(), error),
             };
         }

@@ -99,7 +99,9 @@ impl Objects {
                 .to_owned();
             }
             (_, Some(Dict::Empty)) => return "an empty dict".to_owned(),
-            (_, Some(Dict::Open(_))) => self.pairs_of(value).unwrap_or_default().iter().map(|&(key, _)| key).collect(),
+            (_, Some(Dict::Open(_) | Dict::Kept(_))) => {
+                self.pairs_of(value).unwrap_or_default().iter().map(|&(key, _)| key).collect()
+            }
             (_, Some(Dict::Foreign)) if self.foreign.0 == value.id() => self.foreign.1.clone(),
             (_, Some(Dict::Event(_))) => return "a single event".to_owned(),
             (_, Some(Dict::Segment(_))) => return "a single segment".to_owned(),

@@ -6,7 +6,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visit
 
 use gpuheap_record::Recording;
 
-use super::notes::Oddity;
+use super::notes::{Notes, Oddity};
 use super::objects::Objects;
 use crate::budget;
 use crate::error::{At, Cause};
@@ -38,7 +38,7 @@ pub(super) fn read(input: &mut Input<'_>) -> Outcome<Recording> {
             return Err(json_error(error, consumed.get()).into());
         }
         objects.notes.count(Oddity::LongTrailing);
-        super::trailing(input, &mut Objects::default())?;
+        super::trailing(input, &mut Notes::default())?;
     }
     objects.finish(top, consumed.get())
 }

@@ -205,17 +205,10 @@ impl Objects {
 
     fn append_frames(&mut self, list: Value, mut row: List, items: &[Value], fresh: bool, at: u64) -> Outcome<()> {
         if row.content == Content::Stack {
-            // A closed list grows again: its frames come back from the stack.
-            let start = self.lists.frames.len();
-            self.lists.frames.extend(self.recording.stacks.frames(StackId::new(row.start)));
-            self.taken += (self.lists.frames.len() - start) * size_of::<FrameId>();
-            row = List {
-                content: Content::Frames,
-                start: u32::try_from(start).unwrap_or(u32::MAX),
-                length: u32::try_from(self.lists.frames.len() - start).unwrap_or(u32::MAX),
-            };
-            self.lists.with_frames += 1;
-        } else if fresh {
+            // Interning it anew at each change would make the work quadratic, and what used it would not see the change.
+            return Err(Box::new(Cause::Changed { what: "list of frames", at: At::Byte(at) }));
+        }
+        if fresh {
             row.start = u32::try_from(self.lists.frames.len()).unwrap_or(u32::MAX);
             self.lists.with_frames += 1;
         }
@@ -322,6 +315,8 @@ impl Objects {
         let frames: Option<Vec<FrameId>> = texts.into_iter().map(|text| self.frame_of_text(text)).collect();
         let Some(frames) = frames else {
             self.notes.count(Oddity::Stack);
+            // The next use must not look at every item again.
+            self.lists.set(value, List { content: Content::Foreign, ..list });
             return Ok(StackTable::EMPTY);
         };
         if frames.len() > LONG_STACK && frames.len() * STACK_BYTES > self.allowed {

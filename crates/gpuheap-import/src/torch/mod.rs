@@ -21,7 +21,7 @@ use gpuheap_record::Recording;
 use crate::error::Cause;
 use crate::input::Input;
 use crate::pickle;
-use notes::Oddity;
+use notes::{Notes, Oddity};
 use objects::Objects;
 
 /// How many bytes after the end are looked at. Reading them verifies the checksum of a compressed file; a few are
@@ -33,7 +33,7 @@ pub(crate) fn read_pickle(input: &mut Input<'_>) -> Result<Recording, Box<Cause>
     let mut objects = Objects::default();
     let top = pickle::run(input, &mut objects)?;
     let at = input.offset();
-    trailing(input, &mut objects)?;
+    trailing(input, &mut objects.notes)?;
     objects.finish(top, at)
 }
 
@@ -42,12 +42,12 @@ pub(crate) fn read_json(input: &mut Input<'_>) -> Result<Recording, Box<Cause>> 
     json::read(input)
 }
 
-fn trailing(input: &mut Input<'_>, objects: &mut Objects) -> Result<(), Box<Cause>> {
+fn trailing(input: &mut Input<'_>, notes: &mut Notes) -> Result<(), Box<Cause>> {
     let rest = TRAILING - input.skip(TRAILING)?;
     if rest == TRAILING && input.fill(1)? {
-        objects.notes.count(Oddity::LongTrailing);
+        notes.count(Oddity::LongTrailing);
     } else {
-        objects.notes.add(Oddity::Trailing, rest);
+        notes.add(Oddity::Trailing, rest);
     }
     Ok(())
 }

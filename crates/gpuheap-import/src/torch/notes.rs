@@ -6,8 +6,6 @@ use gpuheap_record::Note;
 
 /// How many different texts are told of one kind of oddity.
 const TOLD: usize = 8;
-/// How much of a foreign text a sentence quotes.
-const QUOTED: usize = 80;
 
 /// What was odd. The order is the order of the notes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -54,7 +52,7 @@ impl Notes {
 
     /// Counts something that quotes a text of the file; beyond a few different texts, the text is dropped.
     pub(crate) fn quote(&mut self, kind: fn(String) -> Oddity, text: &str) {
-        let quoted = kind(text.chars().take(QUOTED).collect());
+        let quoted = kind(text.to_owned());
         let known = self.0.keys().filter(|known| std::mem::discriminant(*known) == std::mem::discriminant(&quoted));
         let room = known.count() < TOLD;
         if room || self.0.contains_key(&quoted) {
@@ -79,9 +77,9 @@ fn sentence(oddity: &Oddity, times: u64) -> String {
                             or the program used no GPU memory."
             .to_owned(),
         Oddity::Action(action) => {
-            format!("{} of the unknown kind `{action}`; kept as they are.", many("event", "events"))
+            format!("{} of the unknown kind `{action}`; kept as recorded.", many("event", "events"))
         }
-        Oddity::NoAction => format!("{} without an action; kept as they are.", many("event", "events")),
+        Oddity::NoAction => format!("{} without an action; kept as recorded.", many("event", "events")),
         Oddity::Entry(list) => format!("{} not what belongs there and left out.", {
             many(&format!("entry of `{list}`"), &format!("entries of `{list}`"))
         }),
@@ -114,7 +112,7 @@ mod tests {
         }
         notes.add(Oddity::Stack, 0);
         let notes = notes.into_notes();
-        assert_eq!(notes[0].0, "3 events were of the unknown kind `foo`; kept as they are.");
+        assert_eq!(notes[0].0, "3 events were of the unknown kind `foo`; kept as recorded.");
         assert_eq!(notes.len(), 1 + TOLD + 1);
     }
 }

@@ -22,6 +22,8 @@ pub(crate) enum Dict {
     Foreign,
     /// What was set is kept in this slot of [`Objects::open`], until the dict is used.
     Open(u32),
+    /// The same for good: it is read when the whole file is there.
+    Kept(u32),
     Event(u32),
     Segment(u32),
     Block(u32),
@@ -102,6 +104,7 @@ impl Objects {
             if let Some(kept) = self.open.get_mut(slot as usize) {
                 *kept = pairs;
             }
+            self.set_dict(dict, Dict::Kept(slot));
         } else {
             let state = self.new_row(shape, &fields, at)?;
             self.set_dict(dict, state);
@@ -127,11 +130,16 @@ impl Objects {
     }
 
     /// Keeps `pairs` until the dict is used.
-    fn keep_open(&mut self, dict: Value, slot: Option<u32>, pairs: &[[Value; 2]]) {
-        let slot = slot.or_else(|| self.free_slots.pop()).unwrap_or_else(|| {
+    fn open_dict(&mut self, dict: Value, pairs: &[[Value; 2]]) {
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
             self.open.push(Vec::new());
             u32::try_from(self.open.len() - 1).unwrap_or(u32::MAX)
         });
+        self.set_dict(dict, Dict::Open(slot));
+        self.keep(slot, pairs);
+    }
+
+    fn keep(&mut self, slot: u32, pairs: &[[Value; 2]]) {
         if let Some(kept) = self.open.get_mut(slot as usize) {
             let before = kept.capacity();
             kept.extend(pairs.iter().map(|&[key, value]| (key, value)));
@@ -139,7 +147,6 @@ impl Objects {
             self.open_bytes += grown;
             self.taken += grown;
         }
-        self.set_dict(dict, Dict::Open(slot));
     }
 
     /// Makes the row that a dict stands for.
@@ -170,7 +177,7 @@ impl Objects {
                 self.set_dict(dict, Dict::Frame(frame));
                 Ok(())
             }
-            Dict::Empty | Dict::Foreign | Dict::Open(_) => Ok(()),
+            Dict::Empty | Dict::Foreign | Dict::Open(_) | Dict::Kept(_) => Ok(()),
         }
     }
 
@@ -260,14 +267,14 @@ impl Host for Objects {
                 // A dict that is set key by key has more to come.
                 let more = pairs.len() == 1;
                 match shape {
-                    Shape::Late | Shape::Unclear => self.keep_open(dict, None, pairs),
-                    _ if more => self.keep_open(dict, None, pairs),
+                    Shape::Late | Shape::Unclear => self.open_dict(dict, pairs),
+                    _ if more => self.open_dict(dict, pairs),
                     Shape::Foreign => {
                         self.foreign.0 = dict.id();
                         self.foreign.1.clear();
                         self.foreign.1.extend(pairs.iter().take(TOLD_KEYS).map(|&[key, _]| key));
                         if pairs.first().is_some_and(|&[key, value]| self.is_numbered(&[(key, value)])) {
-                            self.keep_open(dict, None, pairs);
+                            self.open_dict(dict, pairs);
                         } else {
                             self.set_dict(dict, Dict::Foreign);
                         }
@@ -278,7 +285,7 @@ impl Host for Objects {
                     }
                 }
             }
-            Dict::Open(slot) => self.keep_open(dict, Some(slot), pairs),
+            Dict::Open(slot) | Dict::Kept(slot) => self.keep(slot, pairs),
             row => self.grow(dict, row, &fields, at)?,
         }
         self.fields = Some(fields);

@@ -96,8 +96,10 @@ impl Objects {
             event.stack = self.stack_of(frames, at)?;
         }
         let (compile, user) = (fields.get(Word::CompileContext), fields.get(Word::UserMetadata));
-        if compile.is_some() || user.is_some() {
-            event.context = self.context(compile.unwrap_or(Value::NONE), user.unwrap_or(Value::NONE));
+        match (compile, user) {
+            (None, None) => {}
+            (Some(compile), Some(user)) => event.context = self.context(compile, user),
+            (compile, user) => event.context = self.change_context(event.context, compile, user),
         }
         if let Some(pool) = fields.get(Word::PoolId) {
             event.pool = self.pool(Word::PoolId, pool);

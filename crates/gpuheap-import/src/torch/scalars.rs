@@ -114,12 +114,31 @@ impl Objects {
     #[inline]
     pub(super) fn context(&mut self, compile: Value, user: Value) -> ContextId {
         if (compile, user) != self.caches.context.0 {
-            let compile_text =
-                if compile.label() == Word::NotAvailable as u8 { StringId::default() } else { self.string(compile) };
-            let context = Context { compile: compile_text, user: self.string(user) };
+            let context = Context { compile: self.compile_context(compile), user: self.string(user) };
             self.caches.context = ((compile, user), self.recording.contexts.insert(context));
         }
         self.caches.context.1
+    }
+
+    /// The context that differs from `before` in what is given.
+    pub(super) fn change_context(
+        &mut self,
+        before: ContextId,
+        compile: Option<Value>,
+        user: Option<Value>,
+    ) -> ContextId {
+        let mut context = self.recording.contexts.get(before).copied().unwrap_or_default();
+        if let Some(compile) = compile {
+            context.compile = self.compile_context(compile);
+        }
+        if let Some(user) = user {
+            context.user = self.string(user);
+        }
+        self.recording.contexts.insert(context)
+    }
+
+    fn compile_context(&mut self, text: Value) -> StringId {
+        if text.label() == Word::NotAvailable as u8 { StringId::default() } else { self.string(text) }
     }
 
     /// The pool that a pair of integers names; `None` for no pool, and for what is not a pair.

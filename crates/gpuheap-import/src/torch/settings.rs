@@ -6,12 +6,23 @@ use super::objects::{Dict, Objects};
 use super::word::Word;
 use crate::pickle::{Kind, Value};
 
+/// Limits that no real snapshot reaches: shared texts and dicts must not multiply here.
+const MAX_SETTINGS: usize = 256;
+const MAX_PAIRS: usize = 64;
+const LONG_TEXT: usize = 4096;
+const SHORT_TEXT: usize = 80;
+
+/// The first `length` characters of a text.
+fn start_of(text: &str, length: usize) -> String {
+    text.chars().take(length).collect()
+}
+
 impl Objects {
     /// The settings in a dict; `None` if it is no dict of settings.
     pub(super) fn settings(&self, value: Value) -> Option<AllocatorSettings> {
         let pairs = self.pairs_of(value)?;
         let mut settings = AllocatorSettings { known: true, ..AllocatorSettings::default() };
-        for &(key, value) in pairs {
+        for &(key, value) in pairs.iter().take(MAX_SETTINGS) {
             let Some(name) = self.texts.get(key) else { continue };
             let label = key.label();
             if [Word::CudaAllocConf, Word::AllocConf, Word::HipAllocConf].iter().any(|&word| word as u8 == label) {
@@ -34,7 +45,7 @@ impl Objects {
             } else if label == Word::RoundupPower2Divisions as u8 {
                 settings.roundup_power2_divisions = self.divisions(value);
             }
-            settings.all.push((name.to_owned(), self.describe(value)));
+            settings.all.push((start_of(name, LONG_TEXT), self.setting(value)));
         }
         Some(settings)
     }
@@ -42,7 +53,7 @@ impl Objects {
     /// The pairs of a dict that was kept open.
     pub(super) fn pairs_of(&self, value: Value) -> Option<&[(Value, Value)]> {
         match self.dict_of(value)? {
-            Dict::Open(slot) => self.open.get(slot as usize).map(Vec::as_slice),
+            Dict::Open(slot) | Dict::Kept(slot) => self.open.get(slot as usize).map(Vec::as_slice),
             Dict::Empty => Some(&[]),
             _ => None,
         }
@@ -67,7 +78,22 @@ impl Objects {
         divisions
     }
 
-    /// A value as a text, for settings and messages.
+    /// The value of a setting as a text.
+    fn setting(&self, value: Value) -> String {
+        if let Some(text) = self.texts.get(value) {
+            return start_of(text, LONG_TEXT);
+        }
+        match self.pairs_of(value) {
+            Some(pairs) if pairs.len() <= MAX_PAIRS => {
+                let pairs =
+                    pairs.iter().map(|&(key, value)| format!("{}:{}", self.describe(key), self.describe(value)));
+                pairs.collect::<Vec<_>>().join(",")
+            }
+            _ => self.describe(value),
+        }
+    }
+
+    /// A value as a short text, for messages.
     pub(super) fn describe(&self, value: Value) -> String {
         match value.kind() {
             Kind::None => "None".to_owned(),
@@ -75,17 +101,9 @@ impl Objects {
             Kind::Int => value.as_int().unwrap_or_default().to_string(),
             Kind::Wide => self.wide.get(value.id() as usize).copied().unwrap_or_default().to_string(),
             Kind::Float => format!("{:?}", self.floats.get(value.id() as usize).copied().unwrap_or_default()),
-            Kind::Text => self.texts.get(value).unwrap_or_default().to_owned(),
+            Kind::Text => start_of(self.texts.get(value).unwrap_or_default(), SHORT_TEXT),
             Kind::List => "a list".to_owned(),
-            Kind::Dict => match self.pairs_of(value) {
-                Some(pairs) if pairs.iter().all(|&(_, value)| value.kind() == Kind::Int) => {
-                    let pairs = pairs.iter().take(64);
-                    let pairs: Vec<_> =
-                        pairs.map(|&(key, value)| format!("{}:{}", self.describe(key), self.describe(value))).collect();
-                    pairs.join(",")
-                }
-                _ => "a dict".to_owned(),
-            },
+            Kind::Dict => "a dict".to_owned(),
             Kind::Tuple | Kind::Made => "a tuple".to_owned(),
             Kind::Opaque => "another object".to_owned(),
         }

@@ -70,19 +70,40 @@ fn floods_of_empty_objects() {
 #[cfg(target_os = "linux")]
 #[test]
 fn stacks_that_grow_and_are_used_over_and_over() {
-    // A list of frames that an event uses after every frame: each use is a new stack, one longer than the last.
+    // A list of frames that an event uses after every frame: each use would be a new stack, one longer than the last.
     let mut bytes =
         b"\x80\x02]q\x000}q\x01X\x04\x00\x00\x00lineK\x01s0X\x06\x00\x00\x00framesq\x020X\x06\x00\x00\x00actionq\x030"
             .to_vec();
-    for _ in 0..200_000 {
-        bytes.extend(b"h\x00h\x01a0}(h\x02h\x00h\x03Nu0");
-    }
-    assert_bounded(&bytes);
-    // The same with long lists from the start.
+    bytes.extend(b"h\x00h\x01a0}(h\x02h\x00h\x03Nu0".repeat(100_000));
+    assert!(failure(&bytes).contains("a list of frames changes after its use"));
+    // One list that is too long to be a stack.
     let mut bytes = b"\x80\x02]q\x000}q\x01X\x04\x00\x00\x00lineK\x01s0h\x00(".to_vec();
     bytes.extend(b"h\x01".repeat(1 << 20));
     bytes.extend(b"e}X\x06\x00\x00\x00framesh\x00s.");
     assert_bounded(&bytes);
+}
+
+#[test]
+fn costly_objects_that_are_used_over_and_over() {
+    let many = || shared(Py::List(vec![Py::List(vec![]); 100_000]));
+    let big = || {
+        let pairs =
+            (0..100_000).map(|n| (Py::Str(n.to_string()), n.into())).chain([("max_split_size".into(), 1.into())]);
+        shared(Py::Dict(pairs.collect()))
+    };
+    let long = shared(Py::Str("x".repeat(100_000)));
+    let (list, dict_of_many) = (many(), big());
+    let events =
+        (0..50_000).map(|n| event("alloc", n, 1).with("frames", list.clone()).with("more", dict_of_many.clone()));
+    let settings = (0..50_000).map(|n| (Py::Str(n.to_string()), long.clone()));
+    let settings = settings.chain([("max_split_size".into(), dict_of_many.clone())]).collect();
+    let odd = (0..50_000).map(|n| event("alloc", n, 1).with("action", long.clone()));
+    let start = Instant::now();
+    let value = trace(events.chain(odd).collect()).with("allocator_settings", Py::Dict(settings));
+    let recording = recorded(&value);
+    assert_eq!(recording.event_count(), 100_000);
+    assert!(recording.settings.all.len() < 1000);
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
 #[cfg(target_os = "linux")]
@@ -137,7 +158,10 @@ fn far_memo_entries_take_no_room() {
 
 #[test]
 fn deep_nesting() {
-    assert_snapshot!(failure(&[b"\x80\x04".as_slice(), &b"]q\0(".repeat(100_000)].concat()), @"");
+    assert_snapshot!(failure(&[b"\x80\x04".as_slice(), &b"]q\0(".repeat(100_000)].concat()), @r#"
+    Failed to read snapshot `snapshot.pickle`
+      cause: nested more than 1000 deep at byte 4005
+    "#);
     // Without marks nothing is nested for the machine.
     let lists = [b"\x80\x04".as_slice(), &b"]".repeat(100_000), &b"a".repeat(99_999), b"."].concat();
     assert!(failure(&lists).contains("it holds a list"));
@@ -161,8 +185,14 @@ fn exponential_sharing() {
 
 #[test]
 fn objects_that_hold_themselves() {
-    assert_snapshot!(failure(b"\x80\x02]q\0h\0a."), @"");
-    assert_snapshot!(failure(b"\x80\x02]q\0(]q\x01h\0ah\0e."), @"");
+    assert_snapshot!(failure(b"\x80\x02]q\0h\0a."), @r#"
+    Failed to read snapshot `snapshot.pickle`
+      cause: the same list appears twice, or out of order, at byte 7
+    "#);
+    assert_snapshot!(failure(b"\x80\x02]q\0(]q\x01h\0ah\0e."), @r#"
+    Failed to read snapshot `snapshot.pickle`
+      cause: the same list appears twice, or out of order, at byte 14
+    "#);
     let dict_in_itself = b"\x80\x02}q\0(X\x08\0\0\0segmentsh\0X\x0d\0\0\0device_tracesh\0u.";
     assert_eq!(read(dict_in_itself).unwrap().event_count(), 0);
     // A list of traces that is among its own traces, through a list between.
@@ -193,7 +223,17 @@ fn shared_rows_are_refused() {
             vec![],
         )),
     ];
-    assert_snapshot!(shown.join("\n"), @"");
+    assert_snapshot!(shown.join("\n"), @r#"
+    the same event appears twice, or out of order, at byte 173
+    the same event appears twice, or out of order, at byte 223
+    the same event appears twice, or out of order, at byte 207
+    the same event appears twice, or out of order, at byte 221
+    the same segment appears twice, or out of order, at byte 190
+    the same segment appears twice, or out of order, at byte 254
+    the same block appears twice, or out of order, at byte 251
+    the same block appears twice, or out of order, at byte 298
+    the same block appears twice, or out of order, at byte 295
+    "#);
     // Empty lists hold no rows: CPython shares none, others may.
     let empty = shared(Py::List(vec![]));
     let value = traces(vec![empty.clone(), empty.clone()]).with("segments", empty);

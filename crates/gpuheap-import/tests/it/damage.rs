@@ -30,24 +30,7 @@ fn a_changed_byte_is_never_a_panic() {
     for mut file in files {
         for place in 0..file.len() {
             let before = file[place];
-            for after in [
-                0,
-                1,
-                0xff,
-                before ^ 1,
-                before ^ 0x80,
-                b'(',
-                b'.',
-                b'0',
-                b'2',
-                b'a',
-                b'e',
-                b'h',
-                b'u',
-                b']',
-                b'}',
-                0x94,
-            ] {
+            for after in [0, 0xff, before ^ 1, before ^ 0x80, b'(', b'a', b'u', b'}'] {
                 file[place] = after;
                 let _ = read(&file);
             }

@@ -61,19 +61,47 @@ fn damaged_compression_is_told() {
     let mut wrong = gzip(&plain);
     let checksum = wrong.len() - 8;
     wrong[checksum] ^= 1;
-    assert_snapshot!(failure(&wrong), @"");
+    assert_snapshot!(failure(&wrong), @r#"
+    Failed to read snapshot `snapshot.pickle`
+      cause: the gzip data is damaged or cut short after 1561 decompressed bytes
+      cause: corrupt gzip stream does not have a matching checksum
+    hint: copy the file again, or compress it again
+    "#);
     let mut cut = gzip(&plain);
     cut.truncate(cut.len() / 2);
-    assert_snapshot!(failure(&cut), @"");
+    assert_snapshot!(failure(&cut), @r#"
+    Failed to read snapshot `snapshot.pickle`
+      cause: the gzip data is damaged or cut short after 607 decompressed bytes
+      cause: incomplete deflate stream
+    hint: the file is cut short; the process may have been killed while writing it
+    "#);
     let mut wrong = zstd(&plain);
     let last = wrong.len() - 1;
     wrong[last] ^= 1;
-    assert_snapshot!(failure(&wrong), @"");
+    assert_snapshot!(failure(&wrong), @r#"
+    Failed to read snapshot `snapshot.pickle`
+      cause: the zstd data is damaged or cut short after 1561 decompressed bytes
+      cause: the checksum of the zstd frame does not match
+    hint: copy the file again, or compress it again
+    "#);
     let mut cut = zstd(&plain);
     cut.truncate(cut.len() / 2);
-    assert_snapshot!(failure(&cut), @"");
-    assert_snapshot!(failure(&gzip(&gzip(&plain))), @"");
-    assert_snapshot!(failure(&gzip(b"")), @"");
+    assert_snapshot!(failure(&cut), @r#"
+    Failed to read snapshot `snapshot.pickle`
+      cause: the zstd data is damaged or cut short after 0 decompressed bytes
+      cause: the last zstd frame is incomplete
+    hint: the file is cut short; the process may have been killed while writing it
+    "#);
+    assert_snapshot!(failure(&gzip(&gzip(&plain))), @r#"
+    Failed to read snapshot `snapshot.pickle`
+      cause: this is not a memory snapshot: it looks like a compressed file inside a compressed file
+    hint: decompress it once before
+    "#);
+    assert_snapshot!(failure(&gzip(b"")), @r#"
+    Failed to read snapshot `snapshot.pickle`
+      cause: the file is empty
+    hint: the process may have been killed before it wrote anything, or the disk may be full
+    "#);
 }
 
 #[test]

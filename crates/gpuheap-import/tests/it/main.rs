@@ -7,6 +7,7 @@ mod files;
 mod foreign;
 mod opcodes;
 mod schema;
+mod seeds;
 mod styles;
 mod support;
 mod writer;

@@ -102,7 +102,10 @@ fn containers() {
         frames.extend(b"\x8c\x0bmore_of_the");
         frames.extend(nothing);
     }
-    assert_snapshot!(text(&read(&around(&frames)).unwrap()), @"");
+    assert_snapshot!(text(&read(&around(&frames)).unwrap()), @r#"
+    device 0
+      Alloc 0x0 1 stream 0x0 @0 ["", ""] pool None [a :5, b f:6, c f:7, d :0]
+    "#);
 }
 
 #[test]
@@ -112,7 +115,10 @@ fn texts_too_long_to_keep_are_skipped() {
     frames.extend(length.to_le_bytes());
     frames.extend(vec![b'x'; length as usize]);
     frames.extend(b"\x8c\x06stream\x8a\x06\x01\x02\x03\x04\x05\x06");
-    assert_snapshot!(text(&read(&around(&frames)).unwrap()), @"");
+    assert_snapshot!(text(&read(&around(&frames)).unwrap()), @r#"
+    device 0
+      Alloc 0x0 1 stream 0x60504030201 @0 ["", ""] pool None []
+    "#);
 }
 
 #[test]
@@ -120,36 +126,40 @@ fn code_is_refused_by_name() {
     for (opcodes, expected) in [
         (
             b"cos\nsystem\n".as_slice(),
-            "the pickle asks for `os.system` of the program that reads it, at byte 46 (GLOBAL)",
+            "the pickle asks for `os.system` of the program that reads it, at byte 44 (GLOBAL)",
         ),
-        (b"ios\nsystem\n", "the pickle asks for `os.system` of the program that reads it, at byte 46 (INST)"),
+        (b"ios\nsystem\n", "the pickle asks for `os.system` of the program that reads it, at byte 44 (INST)"),
         (
             b"\x8c\x02os\x8c\x06system\x93",
-            "the pickle asks for `os.system` of the program that reads it, at byte 58 (STACK_GLOBAL)",
+            "the pickle asks for `os.system` of the program that reads it, at byte 56 (STACK_GLOBAL)",
         ),
         (
             b"\x8c\x02os\x94\x8c\x06system\x94h\x00h\x01\x93",
-            "the pickle asks for `os.system` of the program that reads it, at byte 64 (STACK_GLOBAL)",
+            "the pickle asks for `os.system` of the program that reads it, at byte 62 (STACK_GLOBAL)",
         ),
-        (b"K\x01K\x02\x93", "the pickle asks for code to be run, at byte 50 (STACK_GLOBAL)"),
-        (b"R", "the pickle asks for code to be run, at byte 46 (REDUCE)"),
-        (b"b", "the pickle asks for code to be run, at byte 46 (BUILD)"),
-        (b"o", "the pickle asks for code to be run, at byte 46 (OBJ)"),
-        (b"\x81", "the pickle asks for code to be run, at byte 46 (NEWOBJ)"),
-        (b"\x92", "the pickle asks for code to be run, at byte 46 (NEWOBJ_EX)"),
-        (b"\x82\x01", "the pickle asks for code to be run, at byte 46 (EXT1)"),
-        (b"\x83\x01\x01", "the pickle asks for code to be run, at byte 46 (EXT2)"),
-        (b"\x84\x01\x01\x01\x01", "the pickle asks for code to be run, at byte 46 (EXT4)"),
-        (b"Pid\n", "the pickle asks for code to be run, at byte 46 (PERSID)"),
-        (b"Q", "the pickle asks for code to be run, at byte 46 (BINPERSID)"),
-        (b"\x97", "byte 46 is the opcode NEXT_BUFFER, which no memory snapshot needs"),
-        (b"\x98", "byte 46 is the opcode READONLY_BUFFER, which no memory snapshot needs"),
-        (b"\xff", "byte 46 is 0xff, not a pickle opcode, which no memory snapshot needs"),
+        (b"K\x01K\x02\x93", "the pickle asks for code to be run, at byte 48 (STACK_GLOBAL)"),
+        (b"R", "the pickle asks for code to be run, at byte 44 (REDUCE)"),
+        (b"b", "the pickle asks for code to be run, at byte 44 (BUILD)"),
+        (b"o", "the pickle asks for code to be run, at byte 44 (OBJ)"),
+        (b"\x81", "the pickle asks for code to be run, at byte 44 (NEWOBJ)"),
+        (b"\x92", "the pickle asks for code to be run, at byte 44 (NEWOBJ_EX)"),
+        (b"\x82\x01", "the pickle asks for code to be run, at byte 44 (EXT1)"),
+        (b"\x83\x01\x01", "the pickle asks for code to be run, at byte 44 (EXT2)"),
+        (b"\x84\x01\x01\x01\x01", "the pickle asks for code to be run, at byte 44 (EXT4)"),
+        (b"Pid\n", "the pickle asks for code to be run, at byte 44 (PERSID)"),
+        (b"Q", "the pickle asks for code to be run, at byte 44 (BINPERSID)"),
+        (b"\x97", "byte 44 is the opcode NEXT_BUFFER, which no memory snapshot needs"),
+        (b"\x98", "byte 44 is the opcode READONLY_BUFFER, which no memory snapshot needs"),
+        (b"\xff", "byte 44 is 0xff, not a pickle opcode, which no memory snapshot needs"),
     ] {
         let shown = failure(&around(opcodes));
         assert_eq!(shown.lines().nth(1), Some(format!("  cause: {expected}").as_str()));
     }
-    assert_snapshot!(failure(b"\x80\x04cos\nsystem\n\x8c\x02lsR."), @"");
+    assert_snapshot!(failure(b"\x80\x04cos\nsystem\n\x8c\x02lsR."), @r#"
+    Failed to read snapshot `snapshot.pickle`
+      cause: the pickle asks for `os.system` of the program that reads it, at byte 2 (GLOBAL)
+    hint: a memory snapshot holds only lists, dicts, numbers and texts, and gpuheap never imports or runs what a pickle asks for; record one with `torch.cuda.memory._record_memory_history()` before the work and `torch.cuda.memory._dump_snapshot("snapshot.pickle")` after it
+    "#);
 }
 
 #[test]
@@ -199,7 +209,11 @@ fn malformed_pickles() {
     }
     let mut endless = b"\x80\x04V".to_vec();
     endless.extend(vec![b'x'; 1 << 20]);
-    assert_snapshot!(failure(&endless), @"");
+    assert_snapshot!(failure(&endless), @r#"
+    Failed to read snapshot `snapshot.pickle`
+      cause: malformed pickle at byte 2: UNICODE has an argument without an end
+    hint: the file is damaged, or was not written by a pickler; copy it again from where it was written
+    "#);
 }
 
 #[test]

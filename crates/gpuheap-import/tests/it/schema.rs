@@ -11,7 +11,10 @@ fn cause(value: &Py) -> String {
 
 #[test]
 fn a_bare_list_is_the_segments() {
-    assert_snapshot!(text(&recorded(&Py::List(vec![segment(4096, 2 << 20, vec![])]))), @"");
+    assert_snapshot!(text(&recorded(&Py::List(vec![segment(4096, 2 << 20, vec![])]))), @r#"
+    device 0
+      segment 0x1000 2097152 stream 0x0 Large pool (0, 0) expandable false []
+    "#);
 }
 
 #[test]
@@ -36,7 +39,14 @@ fn old_blocks_have_a_history_and_no_address() {
             ]),
         ),
     ])]);
-    assert_snapshot!(text(&recorded(&value)), @"");
+    assert_snapshot!(text(&recorded(&value)), @r#"
+    device 0
+      segment 0x1000 4096 stream 0x0 Small pool (0, 0) expandable false []
+        0x1000 500 of 512 Allocated [f train.py:9]
+        0x1200 3 of 1024 PendingFree []
+        0x1600 0 of 512 Free []
+        0x1800 0 of 2048 Allocated []
+    "#);
     for style in styles() {
         assert_eq!(text(&read(&pickle(&value, style)).unwrap()), text(&recorded(&value)), "{style:?}");
     }
@@ -49,7 +59,15 @@ fn missing_and_unknown_keys_are_accepted() {
         vec![dict([("blocks", Py::List(vec![dict([("state", "inactive".into())])]))])],
         vec![vec![dict([("action", "alloc".into())]), dict([("addr", 5.into()), ("size", 6.into())])]],
     );
-    assert_snapshot!(text(&recorded(&bare)), @"");
+    assert_snapshot!(text(&recorded(&bare)), @r#"
+    device 0
+      Alloc 0x0 0 stream 0x0 @0 ["", ""] pool None []
+      Other 0x5 6 stream 0x0 @0 ["", ""] pool None []
+      segment 0x0 0 stream 0x0 Large pool (0, 0) expandable false []
+        0x0 0 of 0 Free []
+    note: 1 event was without an action; kept as recorded.
+    note: 1 segment was without an address.
+    "#);
     let more = dict([("deep", Py::List(vec![dict([("deeper", Py::None)]), "x".into(), 1.into()]))]);
     let full = snapshot(
         vec![
@@ -65,7 +83,12 @@ fn missing_and_unknown_keys_are_accepted() {
     )
     .with("source_code", dict([("train.py", "import torch".into())]))
     .with("rank", 3);
-    assert_snapshot!(text(&recorded(&full)), @"");
+    assert_snapshot!(text(&recorded(&full)), @r#"
+    device 0
+      Alloc 0x1 1 stream 0x0 @1700000000000000 ["", ""] pool None [f train.py:1]
+      segment 0x1000 512 stream 0x0 Large pool (0, 0) expandable false []
+        0x1000 0 of 512 Free []
+    "#);
     for style in styles() {
         assert_eq!(text(&read(&pickle(&full, style)).unwrap()), text(&recorded(&full)), "{style:?}");
     }
@@ -76,7 +99,7 @@ fn odd_things_are_noted() {
     let annotation = |stage: &str| dict([("stage", stage.into()), ("name", "n".into()), ("time_us", 1.into())]);
     let value = snapshot(
         vec![
-            segment(4096, 512, vec![block(4096, 512, "active_dreaming"), block(9, 9, "lost"), Py::Int(3)]),
+            segment(4096, 512, vec![block(4096, 512, "active_dreaming"), block(9, 99, "lost"), Py::Int(3)]),
             Py::None,
             segment(1, 1, vec![]).without("address").with("blocks", 7),
         ],
@@ -96,13 +119,41 @@ fn odd_things_are_noted() {
     )
     .with("external_annotations", vec![annotation("START"), annotation("MIDDLE"), annotation("END")])
     .with("allocator_settings", 5);
-    assert_snapshot!(text(&recorded(&value)), @"");
+    assert_snapshot!(text(&recorded(&value)), @r#"
+    device 0
+      Alloc 0x1 1 stream 0x0 @1700000000000000 ["", ""] pool None []
+      Other 0x1 1 stream 0x0 @1700000000000000 ["", ""] pool None []
+      Other 0x1 1 stream 0x0 @1700000000000000 ["", ""] pool None []
+      Other 0x1 1 stream 0x0 @1700000000000000 ["", ""] pool None []
+      Alloc 0x1 1 stream 0x0 @1700000000000000 ["", ""] pool None [f train.py:1]
+      Alloc 0x1 1 stream 0x0 @1700000000000000 ["", ""] pool None [f :0, g :0]
+      Alloc 0x1 1 stream 0x0 @1700000000000000 ["", ""] pool None []
+      segment 0x0 1 stream 0x0 Large pool (0, 0) expandable false []
+      segment 0x1000 512 stream 0x0 Large pool (0, 0) expandable false []
+        0x9 0 of 99 Free []
+        0x1000 500 of 512 Allocated []
+    annotation n Start None @1
+    annotation n End None @1
+    note: 2 events were of the unknown kind `foo`; kept as recorded.
+    note: 1 entry of `blocks` was not what belongs there and left out.
+    note: 2 entries of `device_traces` were not what belongs there and left out.
+    note: 1 entry of `frames` was not what belongs there and left out.
+    note: 1 entry of `segments` was not what belongs there and left out.
+    note: `allocator_settings` has a form that is not known and was left out.
+    note: `blocks` has a form that is not known and was left out.
+    note: `pool_id` has a form that is not known and was left out.
+    note: 2 stacks were in a form that is not known and left empty.
+    note: 1 block was in the unknown state `active_dreaming`; taken as allocated.
+    note: 1 block was in the unknown state `lost`; taken as free.
+    note: 1 segment was without an address.
+    note: 1 annotation was neither a start nor an end and left out.
+    "#);
 }
 
 #[test]
 fn an_empty_snapshot_is_a_snapshot() {
-    assert_snapshot!(text(&recorded(&snapshot(vec![], vec![vec![], vec![]]))), @"");
-    assert_snapshot!(text(&recorded(&dict([("device_traces", Py::None)]))), @"");
+    assert_snapshot!(text(&recorded(&snapshot(vec![], vec![vec![], vec![]]))), @"note: The snapshot holds neither events nor segments: recording was perhaps never switched on, or the program used no GPU memory.");
+    assert_snapshot!(text(&recorded(&dict([("device_traces", Py::None)]))), @"note: The snapshot holds neither events nor segments: recording was perhaps never switched on, or the program used no GPU memory.");
 }
 
 #[test]
@@ -117,7 +168,22 @@ fn devices_keep_their_ordinals() {
     )
     .with("host_traces", vec![Py::List(vec![event("alloc", 4, 1)]), Py::List(vec![event("alloc", 5, 1)])])
     .with("host_segments", vec![segment(1, 512, vec![])]);
-    assert_snapshot!(text(&recorded(&value)), @"");
+    assert_snapshot!(text(&recorded(&value)), @r#"
+    device 0
+      segment 0x1000 512 stream 0x0 Large pool (0, 0) expandable false []
+    device 1
+      Alloc 0x1 1 stream 0x0 @1700000000000000 ["", ""] pool None []
+      Alloc 0x2 1 stream 0x0 @1700000000000000 ["", ""] pool None []
+    device 2
+      segment 0x1000 512 stream 0x0 Large pool (0, 0) expandable false []
+      segment 0x2000 512 stream 0x0 Large pool (0, 0) expandable false []
+    device 3
+      Alloc 0x3 1 stream 0x0 @1700000000000000 ["", ""] pool None []
+    host
+      Alloc 0x4 1 stream 0x0 @1700000000000000 ["", ""] pool None []
+      Alloc 0x5 1 stream 0x0 @1700000000000000 ["", ""] pool None []
+      segment 0x1 512 stream 0x0 Large pool (0, 0) expandable false []
+    "#);
     let host = trace(vec![event("alloc", 1, 1)]).with("host_traces", vec![event("alloc", 4, 1)]);
     assert_eq!(recorded(&host).host.unwrap().events.len(), 1);
 }
@@ -182,7 +248,21 @@ fn numbers_that_cannot_be_true_are_refused() {
         of_block("requested_size", (1_i128 << 47).into()),
         of_block("address", i128::from(u64::MAX).into()),
     ];
-    assert_snapshot!(shown.join("\n"), @"");
+    assert_snapshot!(shown.join("\n"), @r#"
+    `size` is -1, out of range, in the object that ends at byte 173
+    `size` is 70368744177665, out of range, in the object that ends at byte 176
+    `size` is big, out of range, in the object that ends at byte 174
+    `size` is NaN, out of range, in the object that ends at byte 177
+    `addr` is 18446744073709551616, out of range, in the object that ends at byte 179
+    `addr` is 0xffffffffffffff9b with 512 bytes, out of range, in the object that ends at byte 179
+    `time_us` is -5, out of range, in the object that ends at byte 167
+    `device` is -1, out of range, in the object that ends at byte 189
+    `device` is 5000, out of range, in the object that ends at byte 187
+    `total_size` is 1125899906842624, out of range, in the object that ends at byte 192
+    `size` is -1, out of range, in the object that ends at byte 248
+    `requested_size` is 140737488355328, out of range, in the object that ends at byte 249
+    `address` is 0xffffffffffffffff with 1 bytes, out of range, in the object that ends at byte 254
+    "#);
     assert_eq!(recorded(&trace(vec![event().with("size", 1_i128 << 46)])).event_count(), 1);
 }
 
@@ -202,7 +282,13 @@ fn frames_of_older_snapshots() {
             .with("frames", vec![frame("f", -1), frame("g", 1 << 40), frame("h", i128::from(u64::MAX))]),
         event("alloc", 1, 1).with("frames", vec![dict([("name", "only".into())])]),
     ]);
-    assert_snapshot!(text(&recorded(&value)), @"");
+    assert_snapshot!(text(&recorded(&value)), @r#"
+    device 0
+      Alloc 0x1 1 stream 0x0 @1700000000000000 ["", ""] pool None [step train.py:5, main train.py:9]
+      Alloc 0x1 1 stream 0x0 @1700000000000000 ["", ""] pool None [at::empty :0, main :0]
+      Alloc 0x1 1 stream 0x0 @1700000000000000 ["", ""] pool None [f train.py:0, g train.py:0, h train.py:0]
+      Alloc 0x1 1 stream 0x0 @1700000000000000 ["", ""] pool None [only :0]
+    "#);
 }
 
 #[test]

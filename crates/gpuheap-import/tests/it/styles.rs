@@ -2,12 +2,32 @@
 
 use insta::assert_snapshot;
 
-use crate::support::{frame, read, recorded, sample, text, trace};
+use crate::support::{failure, frame, read, recorded, sample, text, trace};
 use crate::writer::{CPYTHON, Py, Style, pickle, styles};
 
 #[test]
 fn a_snapshot_with_everything() {
-    assert_snapshot!(text(&recorded(&sample())), @"");
+    assert_snapshot!(text(&recorded(&sample())), @r#"
+    device 0
+      segment 0x7f1234000000 20971520 stream 0x0 Large pool (0, 0) expandable false [train train.py:70000, main train.py:10]
+        0x7f1234000000 8388596 of 8388608 Allocated [train train.py:70000, main train.py:10]
+        0x7f1234800000 0 of 12582912 Free []
+      segment 0x7f1236000000 2097152 stream 0x5600deadbeef Small pool (0, 3) expandable true []
+        0x7f1236000000 2097140 of 2097152 PendingFree []
+    device 1
+      SegmentAlloc 0x7f1234000000 20971520 stream 0x0 @1700000000000000 ["", ""] pool None [train train.py:70000, main train.py:10]
+      Alloc 0x7f1234000000 8388596 stream 0x0 @1700000000000000 ["", ""] pool None [train train.py:70000, main train.py:10]
+      FreeRequested 0x7f1234000000 200 stream 0x0 @1700000000000000 ["0/1", ""] pool None [main train.py:10]
+      FreeCompleted 0x7f1234000000 70000 stream 0x0 @1700000000000000 ["", "ünïcode € 🔥"] pool None [main train.py:10]
+      OutOfMemory 0x1ebbd02800 8589934592 stream 0x0 @1700000000000000 ["", ""] pool None []
+      SegmentMap 0xffff800000000000 2097152 stream 0x5600deadbeef @1700000000000000 ["", ""] pool None []
+      SegmentUnmap 0x3 4 stream 0x0 @1700000000000000 ["", ""] pool None []
+      SegmentFree 0x7f1234000000 20971520 stream 0x0 @1700000000000000 ["", ""] pool Some((0, 3)) []
+      Snapshot 0x0 5 stream 0x0 @1700000000000000 ["", ""] pool None []
+    annotation Optimizer.step#AdamW.step Start Some(0) @7
+    annotation Optimizer.step#AdamW.step End Some(0) @9
+    AllocatorSettings { known: true, conf: "max_split_size_mb:128", max_split_size: Some(134217728), garbage_collection_threshold: 0.8, expandable_segments: false, roundup_power2_divisions: [0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4], all: [("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:128"), ("max_split_size", "134217728"), ("garbage_collection_threshold", "0.8"), ("expandable_segments", "False"), ("roundup_power2_divisions", "1:0,2:8,32768:4"), ("something_new", "None")] }
+    "#);
 }
 
 #[test]
@@ -39,39 +59,24 @@ fn long_lists_come_in_batches() {
 
 #[test]
 fn lists_that_grow_after_they_were_stored() {
-    // A list is memoised when it is empty, shared, and grows in between: what an event sees is what was there then.
-    let mut out = b"\x80\x02}q\x00X\x0d\x00\x00\x00device_traces]q\x01]q\x02".to_vec();
-    let text_of = |text: &str| {
-        let mut out = vec![b'X'];
-        out.extend(u32::try_from(text.len()).unwrap().to_le_bytes());
-        out.extend(text.bytes());
-        out
-    };
-    let frame_of = |line: u8| {
-        let mut out = b"}".to_vec();
-        out.extend(text_of("line"));
-        out.extend([b'K', line, b's']);
-        out
-    };
-    let event_of = |out: &mut Vec<u8>| {
-        out.extend(b"}(");
-        out.extend(text_of("action"));
-        out.extend(text_of("alloc"));
-        out.extend(text_of("frames"));
-        out.extend(b"h\x05ua");
-    };
-    // The list of frames, stored under 5, grown, then taken off the stack.
-    out.extend(b"]q\x05");
-    out.extend(frame_of(1));
-    out.extend(b"a");
-    out.extend(frame_of(2));
-    out.extend(b"a0");
-    event_of(&mut out);
-    out.extend(b"h\x05(");
-    out.extend(frame_of(3));
-    out.extend(frame_of(4));
-    out.extend(b"e0");
-    event_of(&mut out);
-    out.extend(b"as.");
-    assert_snapshot!(text(&read(&out).unwrap()), @"");
+    // A list of frames is stored while it is empty, and grows in pieces before an event uses it.
+    let mut out = b"\x80\x02}X\x0d\x00\x00\x00device_traces]]}(X\x06\x00\x00\x00actionX\x05\x00\x00\x00alloc".to_vec();
+    let frame = |line: u8| [b"}X\x04\x00\x00\x00lineK", &[line, b's'][..]].concat();
+    out.extend(b"X\x06\x00\x00\x00frames]q\x05");
+    out.extend([frame(1), b"a".to_vec(), frame(2), b"a0h\x05(".to_vec(), frame(3), frame(4), b"e".to_vec()].concat());
+    let used = out.clone();
+    out.extend(b"uaas.");
+    assert_snapshot!(text(&read(&out).unwrap()), @r#"
+    device 0
+      Alloc 0x0 0 stream 0x0 @0 ["", ""] pool None [ :1,  :2,  :3,  :4]
+    "#);
+    // What changes after its use is refused: the event would not see it.
+    let mut out = used;
+    out.extend(b"uah\x05");
+    out.extend(frame(5));
+    out.extend(b"a0as.");
+    assert_snapshot!(failure(&out), @r#"
+    Failed to read snapshot `snapshot.pickle`
+      cause: a list of frames changes after its use, at byte 136
+    "#);
 }
