@@ -77,7 +77,20 @@ impl<'a> Input<'a> {
 }
 
 impl Read for Input<'_> {
+    #[inline]
     fn read(&mut self, target: &mut [u8]) -> io::Result<usize> {
+        // One byte at a time is what a JSON parser asks for.
+        if let ([to], true, Some(&from)) = (&mut *target, self.start < self.end, self.buffer.get(self.start)) {
+            *to = from;
+            self.start += 1;
+            return Ok(1);
+        }
+        self.read_more(target)
+    }
+}
+
+impl Input<'_> {
+    fn read_more(&mut self, target: &mut [u8]) -> io::Result<usize> {
         if self.start == self.end
             && let Err(cause) = self.fill(1)
         {
@@ -88,12 +101,7 @@ impl Read for Input<'_> {
         }
         let count = self.window().len().min(target.len());
         if let (Some(to), Some(from)) = (target.get_mut(..count), self.window().get(..count)) {
-            // One byte at a time is what a JSON parser asks for.
-            if let ([to], [from]) = (&mut *to, from) {
-                *to = *from;
-            } else {
-                to.copy_from_slice(from);
-            }
+            to.copy_from_slice(from);
         }
         self.consume(count);
         Ok(count)

@@ -124,7 +124,7 @@ fn json_that_is_no_snapshot() {
     "#);
     assert_snapshot!(failure(b"\n\n{\"segments\": [{\"total_size\": -1}]}"), @r#"
     Failed to read snapshot `snapshot.pickle`
-      cause: `total_size` is -1, out of range, in the object that ends at line 1
+      cause: `total_size` is -1, out of range, in the object that ends at line 3
     "#);
     let deep = format!("{{\"segments\": {}", "[".repeat(100_000));
     assert_snapshot!(failure(deep.as_bytes()), @r#"
