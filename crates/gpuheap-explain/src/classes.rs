@@ -52,12 +52,12 @@ rules! {
     DiesInForward => Temporaries, "made and freed before a backward pass began";
     DiesInBackward => Temporaries, "made and freed within a backward pass";
     DiesInStep => Temporaries, "made and freed within an optimizer step";
-    DiesBeforeForward => Temporaries, "made by a module and freed before its forward pass";
+    UnusedByForward => Temporaries, "made by a module and freed before its forward pass";
     Collective => Communication, "made by collective communication";
     KeyValueCache => Cache, "made by a cache of keys and values, not for a backward pass";
     LibraryWorkspace => Workspace, "of a known work-space size, one for each stream and thread, never freed";
     NoFrames => Unknown, "no frames were recorded";
-    NoRule => Unknown, "no rule applies";
+    Unexplained => Unknown, "no rule applies";
 }
 
 /// The rule for each allocation.
@@ -116,7 +116,7 @@ impl Classifier<'_> {
         }
         if set.any(Marks::PARAMETER) && !self.is_recomputed(row, set) {
             let unused = self.phases.next_module_call(row.born).is_some_and(|call| row.freed <= call);
-            return if unused { Rule::DiesBeforeForward } else { Rule::ModuleMemory };
+            return if unused { Rule::UnusedByForward } else { Rule::ModuleMemory };
         }
         if self.is_workspace(row, set) {
             return Rule::LibraryWorkspace;
@@ -159,7 +159,7 @@ impl Classifier<'_> {
     }
 
     fn backward_rule(&self, row: &Allocation) -> Rule {
-        let Some(pass) = self.phases.backward_of(row.born) else { return Rule::NoRule };
+        let Some(pass) = self.phases.backward_of(row.born) else { return Rule::Unexplained };
         if row.freed > pass.end && (pass.ended || row.freed == Tick::NEVER) {
             Rule::AliveAfterBackward
         } else {

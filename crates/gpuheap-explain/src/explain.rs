@@ -52,7 +52,6 @@ pub fn explain(recording: &Recording, options: &Options) -> Result<Report, Error
         marks: &marks,
         replay: &replay,
         phases: &phases,
-        classes: &classes,
         limit: options.limit,
         steps: &steps,
         leaks: judged.collect(),
@@ -194,10 +193,11 @@ fn notes(recording: &Recording, device: &DeviceRecording, replay: &Replay, phase
                 .to_owned(),
         );
     }
-    if events > 0 && !replay.check.exact {
-        if let Some(mismatch) = &replay.check.first_mismatch {
-            notes.push(format!("the replay of the allocator is not exact: {mismatch}"));
-        }
+    if events > 0
+        && !replay.check.exact
+        && let Some(mismatch) = &replay.check.first_mismatch
+    {
+        notes.push(format!("the replay of the allocator is not exact: {mismatch}"));
     }
     if let Some(host) = &recording.host {
         let bytes: Bytes = host.segments.iter().map(|segment| Bytes::new(segment.total_size)).sum();

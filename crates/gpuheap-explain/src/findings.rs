@@ -13,7 +13,6 @@ pub(crate) use oom::went_on as oom_went_on;
 
 use gpuheap_record::{Bytes, DeviceRecording, Recording};
 
-use crate::classes::Classes;
 use crate::frames::FrameTableMarks;
 use crate::leaks::LeakAnalysis;
 use crate::lifetimes::Tick;
@@ -31,7 +30,6 @@ pub(crate) struct Facts<'a> {
     pub(crate) marks: &'a FrameTableMarks,
     pub(crate) replay: &'a Replay,
     pub(crate) phases: &'a Phases,
-    pub(crate) classes: &'a Classes,
     pub(crate) limit: Option<Bytes>,
     pub(crate) steps: &'a StepBoundaries,
     /// The judgement of the steps, and of what recurs after the last of them where the program went on for long.

@@ -58,7 +58,6 @@ pub(crate) struct FrameTableMarks {
     user: Vec<Option<FrameId>>,
     /// The stack that begins with that frame.
     user_stack: Vec<StackId>,
-    is_user: Vec<bool>,
 }
 
 impl FrameTableMarks {
@@ -92,8 +91,7 @@ impl FrameTableMarks {
             (user[index], user_stack[index]) =
                 if is_user { (Some(frame), stack) } else { (user[caller.index()], user_stack[caller.index()]) };
         }
-        let is_user = frames.iter().map(|&(_, user)| user).collect();
-        Self { marks, user, user_stack, is_user }
+        Self { marks, user, user_stack }
     }
 
     pub(crate) fn marks(&self, stack: StackId) -> Marks {
@@ -110,17 +108,17 @@ impl FrameTableMarks {
         self.user_stack[stack.index()]
     }
 
-    pub(crate) fn is_user(&self, frame: FrameId) -> bool {
-        self.is_user.get(frame.index()).copied().unwrap_or(false)
-    }
-
     /// The frame that a person should look at: their own code before a library's, a library's before native code.
     pub(crate) fn site_frame(&self, recording: &Recording, stack: StackId) -> Option<FrameId> {
         self.user_frame(stack).or_else(|| {
-            let is_python = |&frame: &FrameId| recording.file(frame).ends_with(".py");
+            let is_python = |&frame: &FrameId| is_python_file(recording.file(frame));
             recording.frames_of(stack).find(is_python).or_else(|| recording.stacks.innermost(stack))
         })
     }
+}
+
+fn is_python_file(path: &str) -> bool {
+    std::path::Path::new(path).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("py"))
 }
 
 /// A frame as a site of the report.

@@ -13,6 +13,9 @@ use crate::report::{Class, Holder};
 /// How many places are listed.
 const MOST_HOLDERS: usize = 20;
 
+/// A line, or the backward pass where there are no frames, and a class.
+type Place = (Option<FrameId>, Option<StackId>, Class);
+
 /// The places that hold most at `tick`, largest first. Each place is a line and a class.
 pub(crate) fn holders(
     recording: &Recording,
@@ -22,7 +25,7 @@ pub(crate) fn holders(
     marks: &FrameTableMarks,
     tick: Tick,
 ) -> Vec<Holder> {
-    let mut sums: FxHashMap<(Option<FrameId>, Option<StackId>, Class), (u64, u64)> = FxHashMap::default();
+    let mut sums: FxHashMap<Place, (u64, u64)> = FxHashMap::default();
     for (id, row) in replay.allocations.iter().filter(|(_, row)| row.is_live_at(tick)) {
         let place = place_of(recording, marks, phases, row.stack, row.born);
         let sum = sums.entry((place.0, place.1, classes.class(id))).or_default();

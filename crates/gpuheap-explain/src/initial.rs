@@ -52,10 +52,8 @@ pub(crate) fn is_complete(device: &DeviceRecording) -> bool {
             EventKind::SegmentAlloc => {
                 live.insert(events.address(id));
             }
-            EventKind::SegmentFree => {
-                if !live.remove(&events.address(id)) {
-                    return false;
-                }
+            EventKind::SegmentFree if !live.remove(&events.address(id)) => {
+                return false;
             }
             EventKind::SegmentMap => mapped += i128::from(events.size(id)),
             EventKind::SegmentUnmap => mapped -= i128::from(events.size(id)),
@@ -142,8 +140,7 @@ impl Rewind<'_> {
                 Some(())
             }
             EventKind::FreeCompleted => self.undo_free(event),
-            EventKind::SegmentAlloc => self.remove_range(event.address, event.size),
-            EventKind::SegmentMap => self.remove_range(event.address, event.size),
+            EventKind::SegmentAlloc | EventKind::SegmentMap => self.remove_range(event.address, event.size),
             EventKind::SegmentFree => self.add_range(event, false),
             EventKind::SegmentUnmap => self.add_range(event, true),
             EventKind::OutOfMemory | EventKind::Snapshot | EventKind::Other => Some(()),

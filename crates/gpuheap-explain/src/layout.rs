@@ -35,7 +35,7 @@ pub(crate) fn free_ranges(replay: &Replay, tick: Tick) -> Vec<FreeRange> {
             }
             match free.last_mut() {
                 Some(last) if join && last.lane == segment.lane && last.address + last.size == from => {
-                    last.size += to - from
+                    last.size += to - from;
                 }
                 _ => free.push(FreeRange { address: from, size: to - from, lane: segment.lane }),
             }

@@ -4,15 +4,18 @@
 //! what it would have done; as long as every answer is what happened, a free run of the policy would have gone the same
 //! way. Where an answer differs, the heap still follows the recording, so one difference does not spoil the rest.
 
+mod check;
+mod segments;
+
 use std::collections::BTreeMap;
 
-use gpuheap_alloc::torch::{Config, Decision, decide, release_order};
+use gpuheap_alloc::torch::{Config, decide};
 use gpuheap_alloc::{Heap, InitialBlock, Lane, Totals};
-use gpuheap_record::{BlockState, Bytes, DeviceRecording, Event, EventId, EventKind, PoolId, Recording, SegmentKind};
+use gpuheap_record::{BlockState, Bytes, DeviceRecording, Event, EventId, EventKind, PoolId, Recording};
 use rustc_hash::FxHashMap;
 
 use crate::initial::{self, Initial, InitialSegment};
-use crate::lifetimes::{Allocation, AllocationId, Allocations, LaneId, Lanes, SegmentLife, Tick};
+use crate::lifetimes::{Allocation, AllocationId, Allocations, Lanes, SegmentLife, Tick};
 use crate::report::{Peaks, ReplayCheck};
 
 /// What the replay of one device brings to light.
@@ -241,21 +244,6 @@ impl<'a> Player<'a> {
         self.recording.streams.get(event.stream).copied().unwrap_or(0)
     }
 
-    fn lane_of_new_segment(&self, event: &Event, id: EventId) -> Lane {
-        // Older events name no pool: the final state does, for segments that live to the end.
-        let from_final =
-            self.final_pools.get(&event.address).filter(|(_, made)| *made == Some(id)).map(|(pool, _)| *pool);
-        let pool = event.pool.or(from_final).unwrap_or_default();
-        let kind =
-            if event.size <= gpuheap_alloc::torch::SMALL_SEGMENT { SegmentKind::Small } else { SegmentKind::Large };
-        Lane { pool, kind, stream: self.stream_handle(event) }
-    }
-
-    fn begin_segment(&mut self, address: u64, size: u64, lane: LaneId, expandable: bool, born: Tick) {
-        self.segment_at.insert(address, self.segments.len());
-        self.segments.push(SegmentLife { address, size, lane, born, died: Tick::NEVER, expandable });
-    }
-
     /// Compares what the policy would do with what happened, and follows what happened.
     fn allocate(&mut self, event: &Event, tick: Tick) {
         let rounded = self.config.round(event.size);
@@ -301,44 +289,6 @@ impl<'a> Player<'a> {
             if let Some(before) = self.homeless.insert(event.address, id) {
                 self.end_homeless(before, tick);
             }
-        }
-    }
-
-    fn compare(&mut self, event: &Event, decision: Decision, fresh: Option<Fresh>) {
-        match (decision, fresh) {
-            (Decision::NewSegment(size), Some(fresh)) if size == fresh.size => self.matched += 1,
-            (Decision::NewSegment(size), Some(fresh)) => self.mismatch(|| {
-                format!(
-                    "a segment of {} bytes was made at {:#x}, the policy makes one of {size}",
-                    fresh.size, fresh.address
-                )
-            }),
-            (Decision::Take(id), Some(fresh)) => {
-                let block = *self.heap.block(id);
-                self.mismatch(|| {
-                    format!(
-                        "a segment of {} bytes was made for {} bytes, the policy takes the free block at {:#x}",
-                        fresh.size, event.size, block.address
-                    )
-                });
-            }
-            (Decision::Take(id), None) => {
-                let block = *self.heap.block(id);
-                if block.address != event.address {
-                    self.mismatch(|| {
-                        format!(
-                            "{} bytes were placed at {:#x}, the policy places them at {:#x}",
-                            event.size, event.address, block.address
-                        )
-                    });
-                }
-            }
-            (Decision::NewSegment(size), None) => self.mismatch(|| {
-                format!(
-                    "{} bytes were placed at {:#x}, the policy makes a segment of {size}",
-                    event.size, event.address
-                )
-            }),
         }
     }
 
@@ -402,149 +352,9 @@ impl<'a> Player<'a> {
         self.end(id, tick);
     }
 
-    fn free_segment(&mut self, event: &Event, tick: Tick) {
-        self.settle_fresh(None);
-        self.segment_events += 1;
-        let heap = &self.heap;
-        let lanes = &self.lanes;
-        let release = self.release.get_or_insert_with(|| {
-            let mut private: Vec<PoolId> =
-                lanes.iter().map(|(_, lane)| lane.pool).filter(|&pool| pool != PoolId::default()).collect();
-            private.sort_unstable();
-            private.dedup();
-            release_order(heap, &private).into_iter()
-        });
-        // Which private pools nobody uses any more is not recorded: those that stay are passed over.
-        let is_private =
-            |address: u64| heap.at(address).is_some_and(|id| heap.block(id).lane.pool != PoolId::default());
-        let expected = release.find(|&address| address == event.address || !is_private(address));
-        if expected == Some(event.address) {
-            self.matched += 1;
-        } else {
-            self.mismatch(|| {
-                format!("the segment at {:#x} was given back, the policy releases another", event.address)
-            });
-        }
-        match self.heap.remove_segment(event.address) {
-            Ok(_) => {}
-            Err(_) => self.unexplained += 1,
-        }
-        if let Some(index) = self.segment_at.remove(&event.address) {
-            self.segments[index].died = tick;
-        }
-    }
-
-    /// A full release gives everything back that it can: what is left of the default pool was not expected to stay.
-    fn end_release(&mut self) {
-        let Some(rest) = self.release.take() else { return };
-        let heap = &self.heap;
-        let kept = rest
-            .into_iter()
-            .find(|&address| heap.at(address).is_some_and(|id| heap.block(id).lane.pool == PoolId::default()));
-        if let Some(kept) = kept {
-            self.mismatch(|| format!("the unused segment at {kept:#x} was kept, the policy releases it"));
-        }
-    }
-
-    fn map(&mut self, event: &Event, id: EventId, tick: Tick) {
-        self.segment_events += 1;
-        self.mismatch(|| "growth of expandable segments is followed, not predicted".to_owned());
-        // The range serves the next allocation: its size tells the pool.
-        let events = &self.device.events;
-        self.next_allocation = self.next_allocation.max(id.index() + 1);
-        while events.kinds().get(self.next_allocation).is_some_and(|&kind| kind != EventKind::Alloc) {
-            self.next_allocation += 1;
-        }
-        let next = (self.next_allocation < events.len()).then(|| EventId::from_index(self.next_allocation));
-        let rounded = next.map_or(event.size, |next| self.config.round(events.size(next)));
-        let below = self.device.segments.partition_point(|segment| segment.address <= event.address);
-        let pool = below.checked_sub(1).map(|index| &self.device.segments[index]);
-        let pool = pool.filter(|segment| segment.expandable && event.address - segment.address < segment.total_size);
-        let (pool, kind) = match pool {
-            Some(segment) => (segment.pool, segment.kind),
-            None => (PoolId::default(), self.config.kind(rounded)),
-        };
-        let lane = Lane { pool: event.pool.unwrap_or(pool), kind, stream: self.stream_handle(event) };
-        if self.heap.map(event.address, event.size, lane).is_err() {
-            self.unexplained += 1;
-            return;
-        }
-        let lane = self.lanes.id(lane);
-        self.begin_segment(event.address, event.size, lane, true, tick);
-    }
-
-    fn unmap(&mut self, event: &Event, tick: Tick) {
-        self.segment_events += 1;
-        self.mismatch(|| "unmapping of expandable segments is followed, not predicted".to_owned());
-        if self.heap.unmap(event.address, event.size).is_err() {
-            self.unexplained += 1;
-            return;
-        }
-        // The range may cut through earlier ones: what is left of each lives on as an entry of its own.
-        let end = event.address + event.size;
-        let first = self.segment_at.range(..=event.address).next_back().map_or(event.address, |(&address, _)| address);
-        let cut: Vec<usize> = self.segment_at.range(first..end).map(|(_, &index)| index).collect();
-        for index in cut {
-            let life = self.segments[index];
-            let life_end = life.address + life.size;
-            if !life.expandable || life_end <= event.address {
-                continue;
-            }
-            self.segments[index].died = tick;
-            self.segment_at.remove(&life.address);
-            for (from, to) in [(life.address, event.address), (end, life_end)] {
-                if from < to {
-                    self.begin_segment(from, to - from, life.lane, true, tick);
-                }
-            }
-        }
-    }
-
     fn mismatch(&mut self, what: impl FnOnce() -> String) {
         if self.first_mismatch.is_none() {
             self.first_mismatch = Some(what());
-        }
-    }
-
-    /// Whether the heap ended in the recorded final state.
-    fn compare_final_state(&mut self) {
-        let mut views = self.heap.segments();
-        let mut difference = None;
-        for segment in &self.device.segments {
-            let same = views.next().is_some_and(|view| {
-                view.address == segment.address
-                    && view.size == segment.total_size
-                    && view.blocks.len() == segment.blocks.len()
-                    && view.blocks.iter().zip(&segment.blocks).all(|(ours, recorded)| {
-                        ours.address == recorded.address && ours.size == recorded.size && ours.state == recorded.state
-                    })
-            });
-            if !same {
-                difference = Some(segment.address);
-                break;
-            }
-        }
-        if difference.is_none() {
-            difference = views.next().map(|view| view.address);
-        }
-        drop(views);
-        if let Some(address) = difference {
-            self.mismatch(|| format!("the final state differs from the recorded one at segment {address:#x}"));
-        }
-    }
-
-    fn check(&mut self) -> ReplayCheck {
-        let has_segments = !self.device.segments.is_empty();
-        if has_segments {
-            self.compare_final_state();
-        }
-        ReplayCheck {
-            policy: "torch-native".to_owned(),
-            conf: self.recording.settings.conf.clone(),
-            exact: self.first_mismatch.is_none() && self.unexplained == 0 && has_segments,
-            segment_events: self.segment_events,
-            matched: self.matched,
-            first_mismatch: self.first_mismatch.clone(),
         }
     }
 }

@@ -23,8 +23,6 @@ pub(crate) struct Burst {
     pub(crate) bytes: u64,
     /// How many different steps had made it.
     pub(crate) ages: usize,
-    /// When the first block of it died.
-    pub(crate) tick: Tick,
 }
 
 /// A saw-tooth: bursts, and what piles up between them.
@@ -84,8 +82,7 @@ pub(crate) fn find(
         }
         made = made.saturating_add(bytes);
         made_in += ages.len();
-        let tick = dead.iter().map(|(_, row)| row.freed).min().unwrap_or_default();
-        bursts.push(Burst { step, bytes, ages: ages.len(), tick });
+        bursts.push(Burst { step, bytes, ages: ages.len() });
     }
     if bursts.len() < 2 {
         return None;

@@ -10,8 +10,11 @@ use crate::report::{Confidence, Finding, FindingKind, Remedy};
 pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
     let stranded: Bytes = facts.stranded.iter().map(|stream| Bytes::new(stream.bytes)).sum();
     let found = fragmentation::find(facts.replay, stranded)?;
-    let worst =
-        found.worst.and_then(|tick| tick.event()).map(|event| facts.device.events.stack(event)).unwrap_or_default();
+    let worst = found
+        .worst
+        .and_then(super::super::lifetimes::Tick::event)
+        .map(|event| facts.device.events.stack(event))
+        .unwrap_or_default();
     let frame = facts.marks.site_frame(facts.recording, worst);
     let mut evidence = vec![
         format!("most reserved: {}; most in use at once: {}", found.reserved, found.active),
