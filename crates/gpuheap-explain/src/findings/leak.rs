@@ -188,14 +188,19 @@ impl Pattern {
         let in_modules = |group: &&LeakGroup| {
             group.key.frameless_size == 0 && facts.marks.marks(group.key.stack).any(Marks::MODULE_CALL)
         };
+        // One forward pass leaves many blocks if its graph is kept, and one or two if only its results are.
+        let of_forward: usize = analysis.groups.iter().filter(in_modules).map(|group| group.survivors).sum();
+        let turns =
+            analysis.groups.iter().filter(in_modules).map(|group| group.steps_with_survivors).max().unwrap_or(0);
         let forward_places = analysis.groups.iter().filter(in_modules).count();
+        let whole_passes = forward_places >= 2 && of_forward >= 3 * turns.max(1);
         match () {
             () if main.key.frameless_size > 0 => Self::Gradients,
             () if set.any(Marks::PARAMETER.with(Marks::OPTIMIZER)) => Self::ModelCopies,
             () if called_from_hook(facts, main.key.stack) => Self::Hook,
-            () if forward_places >= 3 && facts.phases.backward.is_empty() => Self::Outputs,
-            () if forward_places >= 3 && has_failed_turns(facts) => Self::Exceptions,
-            () if forward_places >= 3 => Self::Graph,
+            () if whole_passes && facts.phases.backward.is_empty() => Self::Outputs,
+            () if whole_passes && has_failed_turns(facts) => Self::Exceptions,
+            () if whole_passes => Self::Graph,
             () if main.sizes >= 8 && main.sizes * 10 >= main.survivors * 9 => Self::CacheBySize,
             () if main.steps_with_survivors * 10 <= judged * 6 => Self::Periodic,
             () if set.any(Marks::MODULE_CALL) => Self::Outputs,
