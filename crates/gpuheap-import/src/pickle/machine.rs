@@ -82,6 +82,13 @@ impl Machine {
                     };
                     self.stack.push(value);
                     rest = after;
+                    // The frames of a stack: the same opcode over and over.
+                    while let Some(&[op::LONG_BINGET, a, b, c, d]) = rest.first_chunk::<5>()
+                        && let Some(value) = self.memo.get(u32::from_le_bytes([a, b, c, d]))
+                    {
+                        self.stack.push(value);
+                        rest = rest.get(5..).unwrap_or_default();
+                    }
                 }
                 op::BINGET => {
                     let ([index], after) = argument!(window, rest, after, 1);

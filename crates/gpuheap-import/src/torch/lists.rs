@@ -1,6 +1,10 @@
 //! Lists: what they hold is known from their first item, and mostly they are no more than a range of rows.
 
+use std::hash::Hasher;
+
 use gpuheap_record::{Frame, FrameId, StackId, StackTable, StringId};
+use hashbrown::HashTable;
+use rustc_hash::FxHasher;
 
 use super::notes::Oddity;
 use super::objects::{Dict, MADE_FRAME, MADE_STACK, Objects, shared};
@@ -56,6 +60,58 @@ pub(crate) struct Lists {
     /// How many lists have their frames there.
     with_frames: usize,
     values: Vec<Value>,
+    known: KnownStacks,
+}
+
+/// Every stack that was closed so far, as the plain list of its frames: nearly all lists repeat one of them, and
+/// comparing plain lists is what that costs.
+#[derive(Default)]
+struct KnownStacks {
+    frames: Vec<FrameId>,
+    index: HashTable<KnownStack>,
+}
+
+#[derive(Clone, Copy)]
+struct KnownStack {
+    hash: u64,
+    start: usize,
+    length: u32,
+    stack: StackId,
+}
+
+impl KnownStacks {
+    /// The stack of `frames`, or their hash.
+    #[inline]
+    fn find(&self, frames: &[FrameId]) -> Result<StackId, u64> {
+        let hash = hash(frames);
+        let known = self.index.find(hash, |known| {
+            known.hash == hash && self.frames.get(known.start..known.start + known.length as usize) == Some(frames)
+        });
+        known.map(|known| known.stack).ok_or(hash)
+    }
+
+    fn insert(&mut self, hash: u64, frames: &[FrameId], stack: StackId) {
+        let Ok(length) = u32::try_from(frames.len()) else { return };
+        let start = self.frames.len();
+        self.frames.extend_from_slice(frames);
+        self.index.insert_unique(hash, KnownStack { hash, start, length, stack }, |known| known.hash);
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.frames.capacity() * size_of::<FrameId>() + self.index.capacity() * (size_of::<KnownStack>() + 1)
+    }
+}
+
+fn hash(frames: &[FrameId]) -> u64 {
+    let mut hasher = FxHasher::default();
+    let (pairs, rest) = frames.as_chunks::<2>();
+    for &[one, other] in pairs {
+        hasher.write_u64((u64::from(one.get()) << 32) | u64::from(other.get()));
+    }
+    for frame in rest {
+        hasher.write_u32(frame.get());
+    }
+    hasher.finish()
 }
 
 /// Above this length, the memory for a stack is asked for before and not after.
@@ -85,7 +141,7 @@ impl Lists {
         if list.content == Content::Values { self.values.get(list.range()).unwrap_or_default() } else { &[] }
     }
 
-    /// Takes the row of the newest list away if the list is a stack or empty of anything else.
+    /// Takes the row of `value` away if it is the newest list and a stack: the stack says it all.
     pub(super) fn give_back_stack(&mut self, value: Value) -> Option<StackId> {
         let list = self.get(value).filter(|_| value.id() as usize + 1 == self.rows.len())?;
         if list.content != Content::Stack {
@@ -99,6 +155,7 @@ impl Lists {
         self.rows.capacity() * size_of::<List>()
             + self.frames.capacity() * size_of::<FrameId>()
             + self.values.capacity() * size_of::<Value>()
+            + self.known.heap_bytes()
     }
 }
 
@@ -214,12 +271,15 @@ impl Objects {
         }
         self.taken += to_end(&mut self.lists.frames, &mut row) + items.len() * size_of::<FrameId>();
         let mut left_out = 0;
+        self.lists.frames.reserve(items.len());
         for &item in items {
-            let frame = match self.dict_of(item) {
-                Some(Dict::Frame(frame)) => Some(frame),
-                _ => self.frame_of(item, at)?,
-            };
-            match frame {
+            if let Some(&Dict::Frame(frame)) = self.dicts.get(item.id() as usize)
+                && item.kind() == Kind::Dict
+            {
+                self.lists.frames.push(frame);
+                continue;
+            }
+            match self.frame_of(item, at)? {
                 Some(frame) => self.lists.frames.push(frame),
                 None => left_out += 1,
             }
@@ -271,9 +331,16 @@ impl Objects {
         if frames.len() > LONG_STACK && frames.len() * STACK_BYTES > self.allowed {
             return Err(Box::new(Cause::Memory { at: At::Byte(at) }));
         }
-        let before = self.recording.stacks.len();
-        let stack = self.recording.stacks.intern(frames);
-        self.taken += (self.recording.stacks.len() - before) * STACK_BYTES;
+        let stack = match self.lists.known.find(frames) {
+            Ok(stack) => stack,
+            Err(hash) => {
+                let before = self.recording.stacks.len();
+                let stack = self.recording.stacks.intern(frames);
+                self.taken += (self.recording.stacks.len() - before + frames.len()) * STACK_BYTES;
+                self.lists.known.insert(hash, frames, stack);
+                stack
+            }
+        };
         self.lists.set(list, List { content: Content::Stack, start: stack.get(), length: 1 });
         self.lists.with_frames = self.lists.with_frames.saturating_sub(1);
         if self.lists.with_frames == 0 {

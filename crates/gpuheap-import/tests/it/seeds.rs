@@ -1,4 +1,4 @@
-//! Writes the seeds of the fuzz target: small files of every form.
+//! The seeds of the fuzz target: small files of every form, and what fuzzing found.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,6 +8,17 @@ use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
 use crate::support::{event, frame, sample, segment, snapshot};
 use crate::writer::{CPYTHON, Py, dict, pickle, styles};
+
+#[test]
+fn no_seed_is_a_panic() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/import");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let _ = crate::support::read(&std::fs::read(entry.unwrap().path()).unwrap());
+        count += 1;
+    }
+    assert!(count > 40, "{count} seeds");
+}
 
 #[test]
 #[ignore = "writes files; run it with `--ignored` after a change of the sample or the writer"]
