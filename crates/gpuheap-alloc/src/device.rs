@@ -9,6 +9,16 @@ pub trait Device {
 
     /// Gives back what [`Device::allocate`] gave out at `address`.
     fn free(&mut self, address: u64);
+
+    /// Addresses without memory, for a segment that grows by handles of `handle` bytes: the first address and how many
+    /// bytes, whole handles. `None` if there are none left.
+    fn reserve(&mut self, handle: u64) -> Option<(u64, u64)>;
+
+    /// Puts `size` bytes of memory behind reserved addresses: whether there are so many left.
+    fn map(&mut self, size: u64) -> bool;
+
+    /// Takes `size` bytes of memory from behind reserved addresses.
+    fn unmap(&mut self, size: u64);
 }
 
 /// A device that hands out addresses without memory behind them.
@@ -25,10 +35,13 @@ pub struct SimulatedDevice {
 }
 
 impl SimulatedDevice {
-    /// Where the first allocation ends.
-    const TOP: u64 = 0x7fff_0000_0000;
+    /// Where the first allocation ends: no program runs out of addresses.
+    const TOP: u64 = 1 << 62;
     /// The driver aligns what it gives out to 2 MiB.
     const ALIGNMENT: u64 = 2 << 20;
+
+    /// Bytes of addresses for one expandable segment: more than any card has.
+    const RANGE: u64 = 1 << 40;
 
     /// A device with `limit` bytes of memory; `None` for as much as anyone asks for.
     #[must_use]
@@ -43,15 +56,26 @@ impl SimulatedDevice {
     }
 }
 
-impl Device for SimulatedDevice {
-    fn allocate(&mut self, size: u64) -> Option<u64> {
+impl SimulatedDevice {
+    fn take(&mut self, size: u64) -> Option<()> {
         let used = self.used.checked_add(size)?;
         if self.limit.is_some_and(|limit| used > limit) {
             return None;
         }
-        let address = self.next_top.checked_sub(size)? / Self::ALIGNMENT * Self::ALIGNMENT;
-        self.next_top = address;
         self.used = used;
+        Some(())
+    }
+
+    fn addresses(&mut self, size: u64) -> Option<u64> {
+        self.next_top = self.next_top.checked_sub(size)? / Self::ALIGNMENT * Self::ALIGNMENT;
+        Some(self.next_top)
+    }
+}
+
+impl Device for SimulatedDevice {
+    fn allocate(&mut self, size: u64) -> Option<u64> {
+        self.take(size)?;
+        let address = self.addresses(size)?;
         self.live.insert(address, size);
         Some(address)
     }
@@ -60,5 +84,18 @@ impl Device for SimulatedDevice {
         if let Some(size) = self.live.remove(&address) {
             self.used -= size;
         }
+    }
+
+    fn reserve(&mut self, handle: u64) -> Option<(u64, u64)> {
+        let size = Self::RANGE / handle * handle;
+        Some((self.addresses(size)?, size))
+    }
+
+    fn map(&mut self, size: u64) -> bool {
+        self.take(size).is_some()
+    }
+
+    fn unmap(&mut self, size: u64) {
+        self.used -= size.min(self.used);
     }
 }

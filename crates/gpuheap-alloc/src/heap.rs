@@ -2,6 +2,7 @@
 
 mod expandable;
 mod lanes;
+mod ranges;
 
 use std::collections::BTreeMap;
 
@@ -10,6 +11,8 @@ use rustc_hash::FxHashMap;
 
 pub use lanes::Lane;
 use lanes::Lanes;
+pub use ranges::Growth;
+use ranges::Ranges;
 
 /// A block of a [`Heap`]. Ids are reused after merges: hold one only until the heap changes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -42,6 +45,8 @@ pub struct Block {
     next: Option<BlockId>,
     /// The number of its lane.
     lane_index: u32,
+    /// Searches of the default large pool before it became free: see [`Heap::age`].
+    since: u64,
 }
 
 impl Block {
@@ -159,7 +164,16 @@ pub struct Heap {
     free: Vec<FreeBlocks>,
     lanes: Lanes,
     segments: BTreeMap<u64, Segment>,
+    ranges: Ranges,
+    /// Free blocks of expandable segments by address, where blocks can be found by it.
+    free_expandable: BTreeMap<u64, BlockId>,
+    /// The last block of each expandable segment, by the address behind it.
+    tails: FxHashMap<u64, BlockId>,
     totals: Totals,
+    /// Whether blocks can be found by their address.
+    without_addresses: bool,
+    /// Searches of the default large pool so far.
+    searches: u64,
 }
 
 impl Heap {
@@ -167,6 +181,23 @@ impl Heap {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A heap whose blocks are known by id alone: [`Heap::at`] finds nothing, and every change costs less.
+    #[must_use]
+    pub fn without_addresses() -> Self {
+        Self { without_addresses: true, ..Self::default() }
+    }
+
+    /// Counts a search of the default large pool: its free blocks age by one.
+    pub fn count_search(&mut self) {
+        self.searches += 1;
+    }
+
+    /// How many searches a free block of the default large pool has seen.
+    #[must_use]
+    pub fn age(&self, id: BlockId) -> u64 {
+        self.searches - self.block(id).since
     }
 
     /// Sums over all segments, in bytes.
@@ -200,6 +231,12 @@ impl Heap {
         of_pool.flat_map(|(_, &index)| self.free[index as usize].values().map(|&id| (id, self.block(id))))
     }
 
+    /// How many free blocks there are.
+    #[must_use]
+    pub fn free_count(&self) -> usize {
+        self.free.iter().map(BTreeMap::len).sum()
+    }
+
     /// All segments by ascending address.
     pub fn segments(&self) -> impl Iterator<Item = SegmentView> + '_ {
         self.segments.iter().map(|(&address, segment)| {
@@ -224,23 +261,23 @@ impl Heap {
     /// Adds a segment that is one free block.
     pub fn add_segment(&mut self, address: u64, size: u64, lane: Lane) -> Result<BlockId, HeapError> {
         let whole = InitialBlock { size, requested: 0, state: BlockState::Free, owner: 0 };
-        self.add_segment_with(address, lane, false, &[whole])?;
-        self.at(address).ok_or(HeapError::NoBlock { address })
+        self.add_segment_with(address, lane, false, &[whole])
     }
 
-    /// Adds a segment with the given blocks, which tile it from `address` upwards.
+    /// Adds a segment with the given blocks, which tile it from `address` upwards. Returns the first of them.
     pub fn add_segment_with(
         &mut self,
         address: u64,
         lane: Lane,
         expandable: bool,
         blocks: &[InitialBlock],
-    ) -> Result<(), HeapError> {
+    ) -> Result<BlockId, HeapError> {
         let size = blocks.iter().try_fold(0_u64, |sum, block| sum.checked_add(block.size));
         let size = size.filter(|_| blocks.iter().all(|block| block.size > 0)).ok_or(HeapError::BadRange { address })?;
         self.check_vacant(address, size)?;
         let mut at = address;
-        let mut previous = None;
+        let mut previous: Option<BlockId> = None;
+        let mut first = BlockId(u32::MAX);
         for block in blocks {
             let id = self.insert_block(Block {
                 address: at,
@@ -253,18 +290,23 @@ impl Heap {
                 previous,
                 next: None,
                 lane_index: 0,
+                since: 0,
             });
             if let Some(previous) = previous {
-                self.blocks[BlockId::index(previous)].next = Some(id);
+                self.blocks[previous.index()].next = Some(id);
             } else {
                 self.segments.insert(address, Segment { size, first: id });
+                first = id;
             }
             self.count(id, true);
             previous = Some(id);
             at += block.size;
         }
+        if let Some(last) = previous.filter(|_| expandable) {
+            self.tails.insert(at, last);
+        }
         self.totals.reserved += size;
-        Ok(())
+        Ok(first)
     }
 
     /// Removes the segment at `address`, which must be one free block, and returns its size.
@@ -307,6 +349,8 @@ impl Heap {
             });
             if let Some(next) = block.next {
                 self.blocks[next.index()].previous = Some(rest);
+            } else if block.expandable {
+                self.tails.insert(block.end(), rest);
             }
             let low = &mut self.blocks[id.index()];
             low.size = size;
@@ -323,22 +367,33 @@ impl Heap {
     /// The program drops the block at `address`; it stays active until [`Heap::complete_free`].
     pub fn request_free(&mut self, address: u64) -> Result<BlockId, HeapError> {
         let id = self.at(address).ok_or(HeapError::NoBlock { address })?;
+        self.request_free_of(id).map(|()| id)
+    }
+
+    /// The program drops an allocated block; it stays active until [`Heap::complete_free_of`].
+    pub fn request_free_of(&mut self, id: BlockId) -> Result<(), HeapError> {
         let block = &mut self.blocks[id.index()];
         if block.state != BlockState::Allocated {
-            return Err(HeapError::WrongState { address, state: block.state });
+            return Err(HeapError::WrongState { address: block.address, state: block.state });
         }
         block.state = BlockState::PendingFree;
         self.totals.allocated -= block.size;
-        Ok(id)
+        Ok(())
     }
 
     /// The block at `address` can be used again: it merges with free neighbours. Returns the block that it is now part
     /// of.
     pub fn complete_free(&mut self, address: u64) -> Result<BlockId, HeapError> {
         let id = self.at(address).ok_or(HeapError::NoBlock { address })?;
-        let state = self.block(id).state;
-        if state == BlockState::Free {
-            return Err(HeapError::WrongState { address, state });
+        self.complete_free_of(id)
+    }
+
+    /// A block that is not free can be used again: it merges with free neighbours. Returns the block that it is now part
+    /// of.
+    pub fn complete_free_of(&mut self, id: BlockId) -> Result<BlockId, HeapError> {
+        let block = self.block(id);
+        if block.state == BlockState::Free {
+            return Err(HeapError::WrongState { address: block.address, state: block.state });
         }
         self.count(id, false);
         let block = &mut self.blocks[id.index()];
@@ -383,17 +438,27 @@ impl Heap {
                 id
             }
         };
-        self.by_address.insert(block.address, id);
+        if !self.without_addresses {
+            self.by_address.insert(block.address, id);
+        }
         id
     }
 
     fn add_to_free(&mut self, id: BlockId) {
-        let block = &self.blocks[id.index()];
-        self.free[block.lane_index as usize].insert((block.size, block.address), id);
+        let block = &mut self.blocks[id.index()];
+        block.since = self.searches;
+        let (size, address) = (block.size, block.address);
+        if block.expandable && !self.without_addresses {
+            self.free_expandable.insert(address, id);
+        }
+        self.free[block.lane_index as usize].insert((size, address), id);
     }
 
     fn take_from_free(&mut self, id: BlockId) {
         let block = &self.blocks[id.index()];
+        if block.expandable && !self.without_addresses {
+            self.free_expandable.remove(&block.address);
+        }
         self.free[block.lane_index as usize].remove(&(block.size, block.address));
     }
 
@@ -402,16 +467,14 @@ impl Heap {
         if block.state == BlockState::Free {
             self.take_from_free(id);
         }
-        self.by_address.remove(&block.address);
+        self.forget_address(block.address);
         self.vacant.push(id);
     }
 
-    fn last_block(&self, first: BlockId) -> BlockId {
-        let mut last = first;
-        while let Some(next) = self.block(last).next {
-            last = next;
+    fn forget_address(&mut self, address: u64) {
+        if !self.without_addresses {
+            self.by_address.remove(&address);
         }
-        last
     }
 
     /// Merges the free block `id`, which is not in search order yet, with its free neighbours and puts it there.
@@ -439,8 +502,10 @@ impl Heap {
         block.next = absorbed.next;
         if let Some(behind) = absorbed.next {
             self.blocks[behind.index()].previous = Some(id);
+        } else if absorbed.expandable {
+            self.tails.insert(absorbed.end(), id);
         }
-        self.by_address.remove(&absorbed.address);
+        self.forget_address(absorbed.address);
         self.vacant.push(next);
     }
 

@@ -11,4 +11,4 @@ mod heap;
 pub mod torch;
 
 pub use device::{Device, SimulatedDevice};
-pub use heap::{Block, BlockId, Heap, HeapError, InitialBlock, Lane, SegmentView, Totals};
+pub use heap::{Block, BlockId, Growth, Heap, HeapError, InitialBlock, Lane, SegmentView, Totals};

@@ -1,11 +1,12 @@
-//! PyTorch's CUDA caching allocator with native segments.
+//! PyTorch's CUDA caching allocator.
 //!
-//! Sizes, search, split, merge and release as PyTorch 2.11 does them; the rules were checked against recordings from an
-//! H200, event by event. Other settings change only [`Config`] here; what needs more state (expandable growth,
-//! collection by age, partial release) is not predicted yet.
+//! Sizes, search, split, growth, collection and release as PyTorch 2.11 does them; the rules were checked against
+//! recordings from an H200, event by event.
 
 mod allocator;
+mod release;
 mod rules;
 
-pub use allocator::{Allocation, Allocator, OutOfMemory, Request};
-pub use rules::{Config, Decision, MIN_BLOCK, SMALL_LIMIT, SMALL_SEGMENT, decide, release_order};
+pub use allocator::{Allocator, Counters, OutOfMemory, Request};
+pub use release::{Release, collection_pass, full_release, partial_release};
+pub use rules::{Config, Decision, MIN_BLOCK, SMALL_LIMIT, SMALL_SEGMENT, decide, find, new_memory};

@@ -20,6 +20,7 @@ mod ledger;
 mod lifetimes;
 mod oom;
 mod phases;
+mod program;
 mod replay;
 mod report;
 mod sawtooth;
@@ -28,6 +29,7 @@ mod stranded;
 mod timeline;
 mod trend;
 mod verdict;
+mod whatif;
 
 pub use error::Error;
 pub use explain::{Options, explain};

@@ -5,14 +5,17 @@
 //! way. Where an answer differs, the heap still follows the recording, so one difference does not spoil the rest.
 
 mod check;
+mod release;
 mod segments;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use gpuheap_alloc::torch::{Config, decide};
+use gpuheap_alloc::torch::{Config, find};
 use gpuheap_alloc::{Heap, InitialBlock, Lane, Totals};
-use gpuheap_record::{BlockState, Bytes, DeviceRecording, Event, EventId, EventKind, PoolId, Recording};
+use gpuheap_record::{BlockState, Bytes, DeviceRecording, Event, EventId, EventKind, PoolId, Recording, SegmentKind};
 use rustc_hash::FxHashMap;
+
+use segments::ASSUMED_RANGE;
 
 use crate::initial::{self, Initial, InitialSegment};
 use crate::lifetimes::{Allocation, AllocationId, Allocations, Lanes, SegmentLife, Tick};
@@ -76,8 +79,12 @@ struct Player<'a> {
     fresh: Option<Fresh>,
     /// Where the next allocation after the last mapped range is.
     next_allocation: usize,
-    /// What a full release would still give back, while one is under way.
-    release: Option<std::vec::IntoIter<u64>>,
+    /// The row behind the run of releases that is under way.
+    release_until: usize,
+    /// Free blocks that were looked at to predict releases.
+    looks: usize,
+    /// What the policy still maps for the request that is under way.
+    growth: VecDeque<(u64, u64)>,
     unexplained: usize,
     segment_events: u64,
     matched: u64,
@@ -121,7 +128,6 @@ pub(crate) fn replay(recording: &Recording, device: &DeviceRecording) -> Replay 
         note(player.totals(), player.homeless_bytes, Tick::after(id));
     }
     player.settle_fresh(None);
-    player.end_release();
     let check = player.check();
     Replay {
         allocations: player.allocations,
@@ -167,7 +173,9 @@ impl<'a> Player<'a> {
             final_pools,
             fresh: None,
             next_allocation: 0,
-            release: None,
+            release_until: 0,
+            looks: 0,
+            growth: VecDeque::new(),
             unexplained: 0,
             segment_events: 0,
             matched: 0,
@@ -204,6 +212,10 @@ impl<'a> Player<'a> {
                 self.unexplained += 1;
                 continue;
             }
+            let known = self.heap.range_at(segment.address).is_some_and(|(_, _, known)| known == segment.lane);
+            if segment.expandable && !known {
+                self.heap.reserve_range(segment.address, ASSUMED_RANGE, segment.lane);
+            }
             self.begin_segment(segment.address, size, lane, segment.expandable, Tick::START);
         }
     }
@@ -218,9 +230,6 @@ impl<'a> Player<'a> {
     fn play(&mut self, id: EventId) {
         let event = self.device.events.get(id);
         let tick = Tick::after(id);
-        if event.kind != EventKind::SegmentFree {
-            self.end_release();
-        }
         match event.kind {
             EventKind::Alloc => self.allocate(&event, tick),
             EventKind::FreeRequested => self.request_free(&event, tick),
@@ -233,10 +242,23 @@ impl<'a> Player<'a> {
                 self.begin_segment(event.address, event.size, lane_id, false, tick);
                 self.fresh = Some(Fresh { address: event.address, size: event.size, lane });
             }
-            EventKind::SegmentFree => self.free_segment(&event, tick),
+            EventKind::SegmentFree => {
+                self.begin_release(id);
+                self.free_segment(&event, tick);
+            }
             EventKind::SegmentMap => self.map(&event, id, tick),
-            EventKind::SegmentUnmap => self.unmap(&event, tick),
+            EventKind::SegmentUnmap => {
+                self.begin_release(id);
+                self.unmap(&event, tick);
+            }
             EventKind::OutOfMemory | EventKind::Snapshot | EventKind::Other => self.settle_fresh(None),
+        }
+    }
+
+    fn begin_release(&mut self, id: EventId) {
+        self.settle_fresh(None);
+        if id.index() >= self.release_until {
+            self.predict_release(id.index());
         }
     }
 
@@ -251,7 +273,11 @@ impl<'a> Player<'a> {
         let found = self.heap.at(event.address).map(|id| self.heap.block(id).lane);
         if let Some(lane) = fresh.map(|fresh| fresh.lane).or(found) {
             let lane = Lane { kind: self.config.kind(rounded), stream: self.stream_handle(event), ..lane };
-            self.compare(event, decide(&self.heap, &self.config, lane, rounded), fresh);
+            let is_large = lane.kind == SegmentKind::Large && lane.pool == PoolId::default();
+            if is_large && self.config.garbage_collection_threshold > 0.0 {
+                self.heap.count_search();
+            }
+            self.compare(event, find(&self.heap, &self.config, lane, rounded), rounded, fresh);
         }
         self.settle_fresh(Some(event.address));
         let placed = self.heap.at(event.address).and_then(|id| {

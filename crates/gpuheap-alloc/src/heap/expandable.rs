@@ -9,10 +9,8 @@ impl Heap {
     pub fn map(&mut self, address: u64, size: u64, lane: Lane) -> Result<BlockId, HeapError> {
         self.check_vacant(address, size)?;
         let fits = |block: &Block| block.expandable && block.lane == lane;
-        let before = self.segments.range(..address).next_back();
-        let before =
-            before.filter(|&(&start, segment)| start + segment.size == address && fits(self.block(segment.first)));
-        let before = before.map(|(&start, segment)| (start, self.last_block(segment.first)));
+        let before = self.tails.get(&address).copied().filter(|&last| fits(self.block(last)));
+        let before = before.and_then(|last| Some((*self.segments.range(..address).next_back()?.0, last)));
         let after = self.segments.get(&(address + size)).filter(|segment| fits(self.block(segment.first)));
         let after = after.map(|segment| (segment.first, segment.size));
         let id = self.place_block(Block {
@@ -26,9 +24,11 @@ impl Heap {
             previous: before.map(|(_, last)| last),
             next: after.map(|(first, _)| first),
             lane_index: 0,
+            since: 0,
         });
         let start = match before {
             Some((start, last)) => {
+                self.tails.remove(&address);
                 self.blocks[last.index()].next = Some(id);
                 start
             }
@@ -42,6 +42,8 @@ impl Heap {
             self.blocks[first.index()].previous = Some(id);
             self.segments.remove(&(address + size));
             grown += after_size;
+        } else {
+            self.tails.insert(address + size, id);
         }
         if let Some(segment) = self.segments.get_mut(&start) {
             segment.size += grown;
@@ -50,54 +52,62 @@ impl Heap {
         Ok(self.join_neighbours(id))
     }
 
-    /// Takes the physical memory of a range away, which must lie inside one free block.
+    /// Takes the physical memory of a range away, which must lie inside one free block of an expandable segment.
     pub fn unmap(&mut self, address: u64, size: u64) -> Result<(), HeapError> {
+        let (_, &id) = self.free_expandable.range(..=address).next_back().ok_or(HeapError::NoBlock { address })?;
+        self.unmap_of(id, address, size)
+    }
+
+    /// Takes the physical memory of a part of the free block `id` away. What is left of the block on both sides stays.
+    pub fn unmap_of(&mut self, id: BlockId, address: u64, size: u64) -> Result<(), HeapError> {
         let bad = HeapError::BadRange { address };
         let end = address.checked_add(size).filter(|_| size > 0).ok_or(bad)?;
-        let (&start, &segment) = self.segments.range(..=address).next_back().ok_or(HeapError::NoBlock { address })?;
-        let mut id = segment.first;
-        while self.block(id).end() <= address {
-            id = self.block(id).next.ok_or(HeapError::NoBlock { address })?;
-        }
         let block = *self.block(id);
         if block.state != BlockState::Free {
             return Err(HeapError::WrongState { address: block.address, state: block.state });
         }
-        if block.end() < end {
+        if address < block.address || block.end() < end || !block.expandable {
             return Err(HeapError::TooSmall { address: block.address, size: block.size, needed: size });
         }
+        let (&start, &segment) = self.segments.range(..=address).next_back().ok_or(HeapError::NoBlock { address })?;
         let segment_end = start + segment.size;
         let (low, high) = (address - block.address, block.end() - end);
         self.remove_block(id);
         self.segments.remove(&start);
         self.totals.reserved -= size;
         let remainder = Block { previous: None, next: None, ..block };
-        let mut low_last = block.previous;
-        if low > 0 {
-            let rest = self.insert_block(Block { size: low, previous: block.previous, ..remainder });
-            if let Some(previous) = block.previous {
-                self.blocks[previous.index()].next = Some(rest);
-            }
-            low_last = Some(rest);
-        } else if let Some(previous) = block.previous {
-            self.blocks[previous.index()].next = None;
+        let low_last =
+            match (low > 0).then(|| self.insert_block(Block { size: low, previous: block.previous, ..remainder })) {
+                None => block.previous,
+                rest => rest,
+            };
+        let high_first = match (high > 0)
+            .then(|| self.insert_block(Block { address: end, size: high, next: block.next, ..remainder }))
+        {
+            None => block.next,
+            rest => rest,
+        };
+        if let Some(previous) = block.previous {
+            self.blocks[previous.index()].next = low_last.filter(|_| low > 0);
         }
-        let mut high_first = block.next;
-        if high > 0 {
-            let rest = self.insert_block(Block { address: end, size: high, next: block.next, ..remainder });
-            if let Some(next) = block.next {
-                self.blocks[next.index()].previous = Some(rest);
-            }
-            high_first = Some(rest);
-        } else if let Some(next) = block.next {
-            self.blocks[next.index()].previous = None;
+        if let Some(next) = block.next {
+            self.blocks[next.index()].previous = high_first.filter(|_| high > 0);
         }
-        if low_last.is_some() {
-            let first = if block.previous.is_some() { segment.first } else { low_last.unwrap_or(segment.first) };
+        if let Some(last) = low_last {
+            let first = if block.previous.is_some() { segment.first } else { last };
             self.segments.insert(start, Segment { size: address - start, first });
+            self.tails.insert(address, last);
         }
-        if let Some(first) = high_first {
-            self.segments.insert(end, Segment { size: segment_end - end, first });
+        match high_first {
+            Some(first) => {
+                self.segments.insert(end, Segment { size: segment_end - end, first });
+                if block.next.is_none() {
+                    self.tails.insert(segment_end, first);
+                }
+            }
+            None => {
+                self.tails.remove(&segment_end);
+            }
         }
         Ok(())
     }

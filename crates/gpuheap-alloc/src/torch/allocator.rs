@@ -1,10 +1,12 @@
 //! An allocator that runs by the rules over a device.
 
-use gpuheap_record::PoolId;
+use gpuheap_record::{PoolId, SegmentKind};
+use rustc_hash::FxHashMap;
 
-use super::rules::{Config, Decision, decide, release_order};
+use super::release::{Release, collection_pass, full_release_blocks, partial_release};
+use super::rules::{Config, Decision, find, new_memory};
 use crate::device::Device;
-use crate::heap::{Heap, HeapError, Lane};
+use crate::heap::{BlockId, Heap, HeapError, Lane};
 
 /// What a program asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -17,20 +19,7 @@ pub struct Request {
     pub pool: PoolId,
 }
 
-/// What the allocator gave.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Allocation {
-    /// First address.
-    pub address: u64,
-    /// Bytes of the block: the rounded request, or a little more where the rest was too small to be split off.
-    pub size: u64,
-    /// Bytes of the segment that had to be made for it.
-    pub new_segment: Option<u64>,
-    /// Whether cached segments had to be released first.
-    pub retried: bool,
-}
-
-/// The device has no memory left, even after every unused segment went back.
+/// The device has no memory left, or the cap leaves none, even after everything unused went back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("out of memory: {rounded} bytes were asked for, {reserved} are reserved, {allocated} of them allocated")]
 pub struct OutOfMemory {
@@ -42,19 +31,49 @@ pub struct OutOfMemory {
     pub allocated: u64,
 }
 
+/// What an allocator did, as `torch.cuda.memory_stats()` counts it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// The most reserved memory, in bytes.
+    pub peak_reserved: u64,
+    /// The most allocated memory, in bytes.
+    pub peak_allocated: u64,
+    /// Native segments that came from the driver (`segment.all.allocated`).
+    pub segments: u64,
+    /// Calls that took memory from the driver or gave it back.
+    pub driver_calls: u64,
+    /// Full releases for a request (`num_alloc_retries`).
+    pub retries: u64,
+    /// Requests that failed.
+    pub ooms: u64,
+}
+
 /// PyTorch's caching allocator over a device.
 #[derive(Clone, Debug)]
 pub struct Allocator<D> {
     config: Config,
+    cap: Option<u64>,
     heap: Heap,
     device: D,
+    /// Blocks that the program dropped while another stream still uses them, by owner.
+    pending: FxHashMap<u32, BlockId>,
+    counters: Counters,
 }
 
 impl<D: Device> Allocator<D> {
-    /// An allocator without memory.
+    /// An allocator without memory, which never reserves more than `cap` bytes.
     #[must_use]
-    pub fn new(config: Config, device: D) -> Self {
-        Self { config, heap: Heap::new(), device }
+    pub fn new(config: Config, cap: Option<u64>, device: D) -> Self {
+        Self::over(Heap::new(), config, cap, device)
+    }
+
+    /// An allocator that goes on with the state `heap`.
+    #[must_use]
+    pub fn over(heap: Heap, config: Config, cap: Option<u64>, device: D) -> Self {
+        let totals = heap.totals();
+        let counters =
+            Counters { peak_reserved: totals.reserved, peak_allocated: totals.allocated, ..Counters::default() };
+        Self { config, cap, heap, device, pending: FxHashMap::default(), counters }
     }
 
     /// Its segments and blocks.
@@ -69,49 +88,171 @@ impl<D: Device> Allocator<D> {
         &self.device
     }
 
-    /// Serves a request: from a free block, else from a new segment, else after giving every unused segment back.
-    pub fn allocate(&mut self, request: Request) -> Result<Allocation, OutOfMemory> {
+    /// What it did so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Serves a request: from a free block, else from new memory, else after giving unused memory back, as little as the
+    /// settings allow first.
+    pub fn allocate(&mut self, request: Request, owner: u32) -> Result<BlockId, OutOfMemory> {
         let rounded = self.config.round(request.size);
         let lane = Lane { pool: request.pool, kind: self.config.kind(rounded), stream: request.stream };
-        if let Some(allocation) = self.place(lane, rounded, request.size) {
-            return Ok(allocation);
+        let collects = self.config.garbage_collection_threshold > 0.0 && self.cap.is_some();
+        if collects && lane.pool == PoolId::default() && lane.kind == SegmentKind::Large {
+            self.heap.count_search();
         }
-        self.release_unused();
-        match self.place(lane, rounded, request.size) {
-            Some(allocation) => Ok(Allocation { retried: true, ..allocation }),
+        let found = match find(&self.heap, &self.config, lane, rounded) {
+            Some(block) => Some(block),
             None => {
-                let totals = self.heap.totals();
-                Err(OutOfMemory { rounded, reserved: totals.reserved, allocated: totals.allocated })
-            }
-        }
-    }
-
-    /// Takes back the block at `address`.
-    pub fn free(&mut self, address: u64) -> Result<(), HeapError> {
-        self.heap.request_free(address)?;
-        self.heap.complete_free(address).map(drop)
-    }
-
-    /// Gives every segment that is one free block back to the device (`empty_cache`).
-    pub fn release_unused(&mut self) {
-        for address in release_order(&self.heap, &[]) {
-            if self.heap.remove_segment(address).is_ok() {
-                self.device.free(address);
-            }
-        }
-    }
-
-    fn place(&mut self, lane: Lane, rounded: u64, requested: u64) -> Option<Allocation> {
-        let (block, new_segment) = match decide(&self.heap, &self.config, lane, rounded) {
-            Decision::Take(block) => (block, None),
-            Decision::NewSegment(size) => {
-                let address = self.device.allocate(size)?;
-                (self.heap.add_segment(address, size, lane).ok()?, Some(size))
+                if collects {
+                    self.collect();
+                }
+                self.grow(lane, rounded)
             }
         };
-        let split = self.config.splits(lane.kind, self.heap.block(block).size, rounded);
-        let block = self.heap.carve(block, rounded, requested, split, 0).ok()?;
-        let block = self.heap.block(block);
-        Some(Allocation { address: block.address, size: block.size, new_segment, retried: false })
+        let block = match found {
+            Some(block) => block,
+            None => self.grow_after_release(lane, rounded)?,
+        };
+        let splits = self.config.splits(lane.kind, self.heap.block(block).size, rounded);
+        let block = self.heap.carve(block, rounded, request.size, splits, owner).map_err(|_| self.failed(rounded))?;
+        let totals = self.heap.totals();
+        self.counters.peak_allocated = self.counters.peak_allocated.max(totals.allocated);
+        Ok(block)
+    }
+
+    /// Takes back a block that no other stream uses.
+    pub fn free(&mut self, block: BlockId) -> Result<(), HeapError> {
+        self.heap.request_free_of(block)?;
+        self.heap.complete_free_of(block).map(drop)
+    }
+
+    /// Takes back a block that another stream still uses: its memory can be used again after [`Allocator::complete`], or
+    /// after a full release, which waits for all streams.
+    pub fn defer(&mut self, block: BlockId) -> Result<(), HeapError> {
+        self.heap.request_free_of(block)?;
+        self.pending.insert(self.heap.block(block).owner, block);
+        Ok(())
+    }
+
+    /// No other stream uses the block of `owner` any more.
+    pub fn complete(&mut self, owner: u32) -> Result<(), HeapError> {
+        match self.pending.remove(&owner) {
+            Some(block) => self.heap.complete_free_of(block).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives everything unused back to the device (`empty_cache`).
+    pub fn release_unused(&mut self) {
+        let mut owners: Vec<u32> = self.pending.keys().copied().collect();
+        owners.sort_unstable();
+        for owner in owners {
+            // A pending block can always be completed.
+            let _ = self.complete(owner);
+        }
+        for (block, release) in full_release_blocks(&self.heap, &self.config, &[]) {
+            match release {
+                Release::Segment(address) => {
+                    self.release_segment(address);
+                }
+                Release::Handles(address, size) => {
+                    if self.heap.unmap_of(block, address, size).is_ok() {
+                        self.counters.driver_calls += 1;
+                        self.device.unmap(size);
+                        self.heap.drop_empty_range(address);
+                    }
+                }
+            }
+        }
+    }
+
+    fn release_segment(&mut self, address: u64) -> u64 {
+        match self.heap.remove_segment(address) {
+            Ok(size) => {
+                self.counters.driver_calls += 1;
+                self.device.free(address);
+                size
+            }
+            Err(_) => 0,
+        }
+    }
+
+    /// Gives old unused segments back until enough is gone.
+    fn collect(&mut self) {
+        let Some(cap) = self.cap else { return };
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a cap is no larger")]
+        let threshold = (self.config.garbage_collection_threshold * cap as f64) as u64;
+        let Some(mut target) = self.heap.totals().reserved.checked_sub(threshold).filter(|&target| target > 0) else {
+            return;
+        };
+        while target > 0 {
+            let pass = collection_pass(&self.heap, |_| false);
+            if pass.is_empty() {
+                break;
+            }
+            for (address, _) in pass {
+                target = target.saturating_sub(self.release_segment(address));
+            }
+        }
+    }
+
+    /// New memory for a request: the free block that it becomes. `None` if the cap or the device has none.
+    fn grow(&mut self, lane: Lane, rounded: u64) -> Option<BlockId> {
+        let reserved = self.heap.totals().reserved;
+        let refused = self.cap.is_some_and(|cap| reserved.saturating_add(self.config.segment_size(rounded)) > cap);
+        if refused {
+            return None;
+        }
+        let block = match new_memory(&self.heap, &self.config, lane, rounded) {
+            Decision::NewSegment(size) => {
+                let address = self.device.allocate(size)?;
+                self.counters.segments += 1;
+                self.counters.driver_calls += 1;
+                self.heap.add_segment(address, size, lane).ok()?
+            }
+            // With a split limit, the free block in front may be large enough and yet not allowed: then nothing is mapped.
+            Decision::Grow(growth) => self.map(&growth.pieces, lane).or(growth.front)?,
+            Decision::NewRange(size) => {
+                let (start, length) = self.device.reserve(self.config.handle(lane.kind))?;
+                self.heap.reserve_range(start, length, lane);
+                self.map(&[(start, size)], lane)?
+            }
+            Decision::Take(block) => block,
+        };
+        self.counters.peak_reserved = self.counters.peak_reserved.max(self.heap.totals().reserved);
+        Some(block)
+    }
+
+    fn map(&mut self, pieces: &[(u64, u64)], lane: Lane) -> Option<BlockId> {
+        let mut block = None;
+        for &(address, size) in pieces {
+            self.device.map(size).then_some(())?;
+            self.counters.driver_calls += 1;
+            block = Some(self.heap.map(address, size, lane).ok()?);
+        }
+        block
+    }
+
+    fn grow_after_release(&mut self, lane: Lane, rounded: u64) -> Result<BlockId, OutOfMemory> {
+        let (partial, suffices) = partial_release(&self.heap, &self.config, lane, rounded, |_| false);
+        for address in partial {
+            self.release_segment(address);
+        }
+        let grown = if suffices { self.grow(lane, rounded) } else { None };
+        if let Some(block) = grown {
+            return Ok(block);
+        }
+        self.release_unused();
+        self.counters.retries += 1;
+        self.grow(lane, rounded).ok_or_else(|| self.failed(rounded))
+    }
+
+    fn failed(&mut self, rounded: u64) -> OutOfMemory {
+        self.counters.ooms += 1;
+        let totals = self.heap.totals();
+        OutOfMemory { rounded, reserved: totals.reserved, allocated: totals.allocated }
     }
 }

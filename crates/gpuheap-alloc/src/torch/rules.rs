@@ -1,8 +1,8 @@
 //! The rules, as functions of the heap's state.
 
-use gpuheap_record::{AllocatorSettings, PoolId, ROUNDUP_INTERVALS, SegmentKind};
+use gpuheap_record::{AllocatorSettings, ROUNDUP_INTERVALS, SegmentKind};
 
-use crate::heap::{BlockId, Heap, Lane};
+use crate::heap::{BlockId, Growth, Heap, Lane};
 
 /// Every block is a multiple of this many bytes.
 pub const MIN_BLOCK: u64 = 512;
@@ -16,7 +16,7 @@ const DIRECT_LIMIT: u64 = 10 << 20;
 const DIRECT_GRANULARITY: u64 = 2 << 20;
 
 /// What the settings change about sizes and places.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Config {
     /// Blocks of at least this many bytes are not split (`max_split_size_mb`); `u64::MAX`: no limit.
     pub max_split: u64,
@@ -28,6 +28,11 @@ pub struct Config {
     pub roundup_power2_divisions: [u64; ROUNDUP_INTERVALS],
     /// Whether segments are expandable: every rest is split off then.
     pub expandable: bool,
+    /// The share of the cap from which unused segments are collected (`garbage_collection_threshold`); 0 is off. It does
+    /// nothing without a cap.
+    pub garbage_collection_threshold: f64,
+    /// The share of the device that the program may take (`per_process_memory_fraction`), from 0 to 1.
+    pub memory_fraction: f64,
 }
 
 impl Default for Config {
@@ -38,6 +43,8 @@ impl Default for Config {
             large_segment: 20 << 20,
             roundup_power2_divisions: [0; ROUNDUP_INTERVALS],
             expandable: false,
+            garbage_collection_threshold: 0.0,
+            memory_fraction: 1.0,
         }
     }
 }
@@ -48,18 +55,23 @@ impl From<&AllocatorSettings> for Config {
             max_split: settings.max_split_size.unwrap_or(u64::MAX),
             roundup_power2_divisions: settings.roundup_power2_divisions,
             expandable: settings.expandable_segments,
+            garbage_collection_threshold: settings.garbage_collection_threshold,
             ..Self::default()
         }
     }
 }
 
 /// What the allocator does about a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Decision {
     /// It takes this free block.
     Take(BlockId),
     /// It asks the driver for a segment of this many bytes.
     NewSegment(u64),
+    /// It maps memory behind, or instead of, a free block of an expandable segment.
+    Grow(Growth),
+    /// It reserves a new address range and maps this many bytes at its start.
+    NewRange(u64),
 }
 
 impl Config {
@@ -99,6 +111,15 @@ impl Config {
         }
     }
 
+    /// Bytes of a handle: what expandable segments of a kind of pool grow and shrink by.
+    #[must_use]
+    pub fn handle(&self, kind: SegmentKind) -> u64 {
+        match kind {
+            SegmentKind::Small => SMALL_SEGMENT,
+            SegmentKind::Large => self.large_segment,
+        }
+    }
+
     /// Whether a block of `block` bytes that serves a rounded request is split.
     #[must_use]
     pub fn splits(&self, kind: SegmentKind, block: u64, rounded: u64) -> bool {
@@ -111,36 +132,44 @@ impl Config {
     }
 }
 
-/// What the allocator does about a request of `rounded` bytes in `lane`.
+/// What the allocator does about a request of `rounded` bytes in `lane`, if nothing limits it.
 #[must_use]
 pub fn decide(heap: &Heap, config: &Config, lane: Lane, rounded: u64) -> Decision {
-    let miss = Decision::NewSegment(config.segment_size(rounded));
-    let Some(candidate) = heap.best_fit(lane, rounded) else { return miss };
-    let size = heap.block(candidate).size;
-    let splittable = rounded < config.max_split;
-    // There is no second candidate: a best fit that may not be used is a miss.
-    if splittable && size >= config.max_split {
-        return miss;
+    match find(heap, config, lane, rounded) {
+        Some(block) => Decision::Take(block),
+        None => new_memory(heap, config, lane, rounded),
     }
-    if !splittable && size >= rounded.saturating_add(config.max_non_split_rounding) {
-        return miss;
-    }
-    Decision::Take(candidate)
 }
 
-/// The segments that a full release gives back to the driver, in order: the large and then the small default pool, each
-/// by stream, size and address; then the private pools that `unused` names, small and then large.
+/// The free block that serves a request, if one may.
 #[must_use]
-pub fn release_order(heap: &Heap, unused: &[PoolId]) -> Vec<u64> {
-    let default = [SegmentKind::Large, SegmentKind::Small].map(|kind| (PoolId::default(), kind));
-    let private = unused.iter().flat_map(|&pool| [SegmentKind::Small, SegmentKind::Large].map(|kind| (pool, kind)));
-    default
-        .into_iter()
-        .chain(private)
-        .flat_map(|(pool, kind)| heap.free_blocks(pool, kind))
-        .filter(|(_, block)| block.is_whole_segment() && !block.expandable)
-        .map(|(_, block)| block.address)
-        .collect()
+pub fn find(heap: &Heap, config: &Config, lane: Lane, rounded: u64) -> Option<BlockId> {
+    let candidate = match (heap.has_ranges(), config.expandable) {
+        (false, _) => heap.best_fit(lane, rounded),
+        (true, true) => heap.best_fit_expandable(lane, rounded),
+        (true, false) => heap.best_fit_native(lane, rounded),
+    }?;
+    let size = heap.block(candidate).size;
+    // There is no second candidate: a best fit that may not be used is a miss.
+    let usable = if rounded < config.max_split {
+        size < config.max_split
+    } else {
+        size < rounded.saturating_add(config.max_non_split_rounding)
+    };
+    usable.then_some(candidate)
+}
+
+/// The memory that is made for a request that no free block serves.
+#[must_use]
+pub fn new_memory(heap: &Heap, config: &Config, lane: Lane, rounded: u64) -> Decision {
+    if !config.expandable {
+        return Decision::NewSegment(config.segment_size(rounded));
+    }
+    let handle = config.handle(lane.kind);
+    match heap.growth(lane, rounded, handle) {
+        Some(growth) => Decision::Grow(growth),
+        None => Decision::NewRange(next_multiple(rounded, handle)),
+    }
 }
 
 fn interval(size: u64) -> usize {

@@ -1,7 +1,7 @@
 //! A short run of a real program (PyTorch 2.11, H200), block by block.
 
 use gpuheap_alloc::Device;
-use gpuheap_alloc::torch::{Allocator, Config, Request};
+use gpuheap_alloc::torch::{Allocator, Config, Release, Request, full_release};
 use gpuheap_record::BlockState;
 
 const MIB: u64 = 1 << 20;
@@ -15,15 +15,27 @@ impl Device for Recorded {
     }
 
     fn free(&mut self, _address: u64) {}
+
+    fn reserve(&mut self, _handle: u64) -> Option<(u64, u64)> {
+        None
+    }
+
+    fn map(&mut self, _size: u64) -> bool {
+        false
+    }
+
+    fn unmap(&mut self, _size: u64) {}
 }
 
 #[test]
 fn blocks_end_up_where_pytorch_put_them() {
     let segments = vec![0x1200_0000, 0x1340_0000, 0x0e00_0000, 0x0c00_0000, 0x0a00_0000];
-    let mut allocator = Allocator::new(Config::default(), Recorded(segments.into_iter()));
+    let mut allocator = Allocator::new(Config::default(), None, Recorded(segments.into_iter()));
     let mut allocate = |mib: u64| {
-        let given = allocator.allocate(Request { size: mib * MIB, ..Request::default() }).expect("there is memory");
-        (given.address, given.new_segment.map(|size| size / MIB))
+        let before = allocator.heap().totals().reserved;
+        let id = allocator.allocate(Request { size: mib * MIB, ..Request::default() }, 0).expect("there is memory");
+        let made = allocator.heap().totals().reserved - before;
+        (allocator.heap().block(id).address, (made > 0).then_some(made / MIB))
     };
     assert_eq!(allocate(8), (0x1200_0000, Some(20)));
     assert_eq!(allocate(1), (0x1340_0000, Some(2)));
@@ -36,7 +48,8 @@ fn blocks_end_up_where_pytorch_put_them() {
     assert_eq!(allocate(8), (0x0a80_0000, None));
 
     let mut free = |address: u64, segment: u64| {
-        allocator.free(address).expect("it is allocated");
+        let id = allocator.heap().at(address).expect("a block starts there");
+        allocator.free(id).expect("it is allocated");
         let view = allocator.heap().segments().find(|view| view.address == segment).expect("the segment is there");
         let blocks = view.blocks.iter().map(|block| (block.size / MIB, block.state == BlockState::Free));
         blocks.collect::<Vec<_>>()
@@ -49,7 +62,8 @@ fn blocks_end_up_where_pytorch_put_them() {
     }
     assert_eq!(free(0x0a80_0000, 0x0a00_0000), [(20, true)]);
 
-    let order = gpuheap_alloc::torch::release_order(allocator.heap(), &[]);
+    let order = full_release(allocator.heap(), &Config::default(), &[]);
+    let order: Vec<u64> = order.into_iter().map(Release::address).collect();
     assert_eq!(order, [0x0a00_0000, 0x0c00_0000, 0x0e00_0000, 0x1200_0000], "equal sizes: ascending address");
     allocator.release_unused();
     assert_eq!(allocator.heap().segment_count(), 1, "the 1 MiB is live");

@@ -1,44 +1,46 @@
 //! What the policy would have done, compared with what happened.
 
-use gpuheap_alloc::torch::Decision;
+use gpuheap_alloc::BlockId;
 use gpuheap_record::Event;
 
 use super::{Fresh, Player};
 use crate::report::ReplayCheck;
 
 impl Player<'_> {
-    pub(super) fn compare(&mut self, event: &Event, decision: Decision, fresh: Option<Fresh>) {
-        match (decision, fresh) {
-            (Decision::NewSegment(size), Some(fresh)) if size == fresh.size => self.matched += 1,
-            (Decision::NewSegment(size), Some(fresh)) => self.mismatch(|| {
+    /// Compares the free block that the policy takes, if it takes one, with where the block was placed.
+    pub(super) fn compare(&mut self, event: &Event, taken: Option<BlockId>, rounded: u64, fresh: Option<Fresh>) {
+        if let Some((address, size)) = self.growth.front().copied() {
+            self.growth.clear();
+            self.mismatch(|| format!("{} bytes were placed, the policy maps {size} more at {address:#x}", event.size));
+        }
+        let taken = taken.map(|id| self.heap.block(id).address);
+        let made = self.config.segment_size(rounded);
+        match (taken, fresh) {
+            (None, Some(fresh)) if made == fresh.size => self.matched += 1,
+            (None, Some(fresh)) => self.mismatch(|| {
                 format!(
-                    "a segment of {} bytes was made at {:#x}, the policy makes one of {size}",
+                    "a segment of {} bytes was made at {:#x}, the policy makes one of {made}",
                     fresh.size, fresh.address
                 )
             }),
-            (Decision::Take(id), Some(fresh)) => {
-                let block = *self.heap.block(id);
-                self.mismatch(|| {
-                    format!(
-                        "a segment of {} bytes was made for {} bytes, the policy takes the free block at {:#x}",
-                        fresh.size, event.size, block.address
-                    )
-                });
-            }
-            (Decision::Take(id), None) => {
-                let block = *self.heap.block(id);
-                if block.address != event.address {
-                    self.mismatch(|| {
-                        format!(
-                            "{} bytes were placed at {:#x}, the policy places them at {:#x}",
-                            event.size, event.address, block.address
-                        )
-                    });
-                }
-            }
-            (Decision::NewSegment(size), None) => self.mismatch(|| {
+            (Some(address), Some(fresh)) => self.mismatch(|| {
                 format!(
-                    "{} bytes were placed at {:#x}, the policy makes a segment of {size}",
+                    "a segment of {} bytes was made for {} bytes, the policy takes the free block at {address:#x}",
+                    fresh.size, event.size
+                )
+            }),
+            (Some(address), None) if address != event.address => self.mismatch(|| {
+                format!(
+                    "{} bytes were placed at {:#x}, the policy places them at {address:#x}",
+                    event.size, event.address
+                )
+            }),
+            (Some(_), None) => {}
+            // With a split limit, an expandable segment may serve a request that its free block is too large for.
+            (None, None) if self.config.expandable && self.heap.grows_without_mapping(event.address) => {}
+            (None, None) => self.mismatch(|| {
+                format!(
+                    "{} bytes were placed at {:#x}, the policy makes a segment of {made}",
                     event.size, event.address
                 )
             }),

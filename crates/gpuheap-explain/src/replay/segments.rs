@@ -1,11 +1,14 @@
 //! Segments that come and go.
 
 use gpuheap_alloc::Lane;
-use gpuheap_alloc::torch::{SMALL_SEGMENT, release_order};
+use gpuheap_alloc::torch::{Decision, SMALL_SEGMENT, new_memory};
 use gpuheap_record::{Event, EventId, EventKind, PoolId, SegmentKind};
 
 use super::Player;
 use crate::lifetimes::{LaneId, SegmentLife, Tick};
+
+/// Bytes of addresses that one expandable segment is assumed to have: more than any card has memory.
+pub(super) const ASSUMED_RANGE: u64 = 1 << 46;
 
 impl Player<'_> {
     pub(super) fn lane_of_new_segment(&self, event: &Event, id: EventId) -> Lane {
@@ -23,52 +26,17 @@ impl Player<'_> {
     }
 
     pub(super) fn free_segment(&mut self, event: &Event, tick: Tick) {
-        self.settle_fresh(None);
         self.segment_events += 1;
-        let heap = &self.heap;
-        let lanes = &self.lanes;
-        let release = self.release.get_or_insert_with(|| {
-            let mut private: Vec<PoolId> =
-                lanes.iter().map(|(_, lane)| lane.pool).filter(|&pool| pool != PoolId::default()).collect();
-            private.sort_unstable();
-            private.dedup();
-            release_order(heap, &private).into_iter()
-        });
-        // Which private pools nobody uses any more is not recorded: those that stay are passed over.
-        let is_private =
-            |address: u64| heap.at(address).is_some_and(|id| heap.block(id).lane.pool != PoolId::default());
-        let expected = release.find(|&address| address == event.address || !is_private(address));
-        if expected == Some(event.address) {
-            self.matched += 1;
-        } else {
-            self.mismatch(|| {
-                format!("the segment at {:#x} was given back, the policy releases another", event.address)
-            });
-        }
-        match self.heap.remove_segment(event.address) {
-            Ok(_) => {}
-            Err(_) => self.unexplained += 1,
+        if self.heap.remove_segment(event.address).is_err() {
+            self.unexplained += 1;
         }
         if let Some(index) = self.segment_at.remove(&event.address) {
             self.segments[index].died = tick;
         }
     }
 
-    /// A full release gives everything back that it can: what is left of the default pool was not expected to stay.
-    pub(super) fn end_release(&mut self) {
-        let Some(rest) = self.release.take() else { return };
-        let heap = &self.heap;
-        let kept = rest
-            .into_iter()
-            .find(|&address| heap.at(address).is_some_and(|id| heap.block(id).lane.pool == PoolId::default()));
-        if let Some(kept) = kept {
-            self.mismatch(|| format!("the unused segment at {kept:#x} was kept, the policy releases it"));
-        }
-    }
-
     pub(super) fn map(&mut self, event: &Event, id: EventId, tick: Tick) {
         self.segment_events += 1;
-        self.mismatch(|| "growth of expandable segments is followed, not predicted".to_owned());
         // The range serves the next allocation: its size tells the pool.
         let events = &self.device.events;
         self.next_allocation = self.next_allocation.max(id.index() + 1);
@@ -85,6 +53,7 @@ impl Player<'_> {
             None => (PoolId::default(), self.config.kind(rounded)),
         };
         let lane = Lane { pool: event.pool.unwrap_or(pool), kind, stream: self.stream_handle(event) };
+        self.predict_growth(event, lane, rounded);
         if self.heap.map(event.address, event.size, lane).is_err() {
             self.unexplained += 1;
             return;
@@ -93,9 +62,39 @@ impl Player<'_> {
         self.begin_segment(event.address, event.size, lane, true, tick);
     }
 
+    /// Compares a mapped range with the one that the policy maps next for the request that is under way.
+    fn predict_growth(&mut self, event: &Event, lane: Lane, rounded: u64) {
+        let in_range = self.heap.range_at(event.address).is_some_and(|(_, _, known)| known == lane);
+        if self.growth.is_empty() {
+            match new_memory(&self.heap, &self.config, lane, rounded) {
+                Decision::Grow(growth) => self.growth.extend(growth.pieces),
+                Decision::NewRange(size) if !in_range => self.growth.push_back((event.address, size)),
+                _ => {}
+            }
+        }
+        let expected = self.growth.pop_front();
+        if expected == Some((event.address, event.size)) {
+            self.matched += 1;
+        } else {
+            self.growth.clear();
+            self.mismatch(|| match expected {
+                Some((address, size)) => format!(
+                    "{} bytes were mapped at {:#x}, the policy maps {size} at {address:#x}",
+                    event.size, event.address
+                ),
+                None => {
+                    format!("{} bytes were mapped at {:#x}, the policy maps nothing there", event.size, event.address)
+                }
+            });
+        }
+        if !in_range {
+            // How many addresses were reserved is not recorded: as many as there are up to the next range.
+            self.heap.reserve_range(event.address, ASSUMED_RANGE, lane);
+        }
+    }
+
     pub(super) fn unmap(&mut self, event: &Event, tick: Tick) {
         self.segment_events += 1;
-        self.mismatch(|| "unmapping of expandable segments is followed, not predicted".to_owned());
         if self.heap.unmap(event.address, event.size).is_err() {
             self.unexplained += 1;
             return;
