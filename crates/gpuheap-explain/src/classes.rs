@@ -160,11 +160,10 @@ impl Classifier<'_> {
 
     fn backward_rule(&self, row: &Allocation) -> Rule {
         let Some(pass) = self.phases.backward_of(row.born) else { return Rule::Unexplained };
-        if row.freed > pass.end && (pass.ended || row.freed == Tick::NEVER) {
-            Rule::AliveAfterBackward
-        } else {
-            Rule::DiesInBackward
-        }
+        // Where a pass failed, nothing tells what would have stayed: sizes decide later.
+        let failed = !pass.ended && self.phases.oom_within(row, pass.start, pass.end);
+        let survives = row.freed > pass.end && (pass.ended || row.freed == Tick::NEVER) && !failed;
+        if survives { Rule::AliveAfterBackward } else { Rule::DiesInBackward }
     }
 
     fn optimizer_rule(&self, row: &Allocation, set: Marks) -> Option<Rule> {
@@ -234,6 +233,8 @@ fn by_size(rules: &mut [Rule], allocations: &Allocations, phases: &Phases) {
                     () => Rule::NoFrames,
                 };
             }
+            // In a program with modules, what a forward pass makes is not a parameter.
+            Rule::SavedForBackward if !phases.module_calls.is_empty() => {}
             Rule::AliveAtForward | Rule::SavedForBackward | Rule::KeptData
                 if stays && row.born < first_backward && *have < wanted =>
             {

@@ -43,7 +43,8 @@ pub fn explain(recording: &Recording, options: &Options) -> Result<Report, Error
     let after = phase_after(recording, &replay, &phases, &marks, &steps);
     let rows = replay.allocations.rows();
     let judged = [Some(&steps), after.as_ref()].into_iter().flatten();
-    let judged = judged.filter_map(|steps| Some((steps, leaks::analyse(rows, &replay.allocated, &phases, steps)?)));
+    let judged =
+        judged.filter_map(|steps| Some((steps, leaks::analyse(rows, &classes, &replay.allocated, &phases, steps)?)));
     let last = replay.last_tick();
     let oom = oom::find(recording, device, &replay, &classes, &phases, &marks);
     let facts = Facts {
@@ -58,6 +59,7 @@ pub fn explain(recording: &Recording, options: &Options) -> Result<Report, Error
         sawtooth: sawtooth::find(rows, &replay.allocated, &phases, &steps),
         stranded: stranded::find(&replay, last),
         oom,
+        settings: std::cell::OnceCell::new(),
     };
     let findings = findings::findings(&facts);
     let verdict = verdict(&facts, &findings);
@@ -93,7 +95,7 @@ pub fn explain(recording: &Recording, options: &Options) -> Result<Report, Error
             reserved_before: Bytes::new(replay.reserved_before),
             duration_us,
             conf: recording.settings.conf.clone(),
-            notes: notes(recording, device, &replay, &phases),
+            notes: notes(recording, device, &replay, &phases, options.limit),
         },
         verdict,
         peaks: replay.peaks,
@@ -115,7 +117,7 @@ pub fn explain(recording: &Recording, options: &Options) -> Result<Report, Error
         steps: Steps { count: steps.ticks.len() as u64, how: steps.source, unit: steps.unit.clone() },
         findings,
         replay: replay.check.clone(),
-        whatif: Vec::new(),
+        whatif: facts.settings.get().map(|settings| settings.rows.clone()).unwrap_or_default(),
         classes: class_rules(&replay, &classes, tick),
         timeline: timeline(&replay, times_us),
         oom: facts.oom.as_ref().map(|(_, oom)| oom.clone()),
@@ -166,7 +168,13 @@ fn format_name(recording: &Recording) -> String {
 }
 
 /// What the reader should know before trusting a figure.
-fn notes(recording: &Recording, device: &DeviceRecording, replay: &Replay, phases: &Phases) -> Vec<String> {
+fn notes(
+    recording: &Recording,
+    device: &DeviceRecording,
+    replay: &Replay,
+    phases: &Phases,
+    limit: Option<Bytes>,
+) -> Vec<String> {
     let mut notes: Vec<String> = recording.notes.iter().map(|note| note.0.clone()).collect();
     let events = device.events.len();
     if events == 0 {
@@ -174,7 +182,8 @@ fn notes(recording: &Recording, device: &DeviceRecording, replay: &Replay, phase
     } else if !replay.complete {
         notes.push(format!(
             "the recording starts late: {} were reserved before its first event; that state was rebuilt backwards from the \
-             final one, and what happened before is not known",
+             final one, and what happened before is not known. Start to record before the model is built, or raise \
+             `max_entries`",
             Bytes::new(replay.reserved_before)
         ));
     }
@@ -198,6 +207,15 @@ fn notes(recording: &Recording, device: &DeviceRecording, replay: &Replay, phase
         && let Some(mismatch) = &replay.check.first_mismatch
     {
         notes.push(format!("the replay of the allocator is not exact: {mismatch}"));
+    }
+    if replay.forced_releases > 0 {
+        notes.push(format!(
+            "the allocator ran out of room {} and released its cache to go on: the program was near its limit",
+            if replay.forced_releases == 1 { "once".to_owned() } else { format!("{} times", replay.forced_releases) }
+        ));
+    }
+    if let Some(limit) = limit.filter(|&limit| limit < replay.peaks.reserved_bytes) {
+        notes.push(format!("the limit of {limit} is less than what was reserved, {}", replay.peaks.reserved_bytes));
     }
     if let Some(host) = &recording.host {
         let bytes: Bytes = host.segments.iter().map(|segment| Bytes::new(segment.total_size)).sum();

@@ -2,6 +2,7 @@
 
 mod fragmentation;
 mod growth;
+mod kept;
 mod leak;
 mod oom;
 mod pending;
@@ -10,6 +11,8 @@ mod stranded;
 
 pub(crate) use leak::too_short as leak_too_short;
 pub(crate) use oom::went_on as oom_went_on;
+
+use std::cell::OnceCell;
 
 use gpuheap_record::{Bytes, DeviceRecording, Recording};
 
@@ -20,6 +23,7 @@ use crate::phases::Phases;
 use crate::replay::Replay;
 use crate::report::{Finding, FindingKind, OutOfMemory};
 use crate::sawtooth::Sawtooth;
+use crate::settings::Settings;
 use crate::steps::StepBoundaries;
 use crate::stranded::StrandedStream;
 
@@ -37,6 +41,15 @@ pub(crate) struct Facts<'a> {
     pub(crate) sawtooth: Option<Sawtooth>,
     pub(crate) stranded: Vec<StrandedStream>,
     pub(crate) oom: Option<(Tick, OutOfMemory)>,
+    /// What other settings would have done, once it is asked.
+    pub(crate) settings: OnceCell<Settings>,
+}
+
+impl Facts<'_> {
+    /// What other settings would have done.
+    pub(crate) fn settings(&self) -> &Settings {
+        self.settings.get_or_init(|| Settings::try_out(self))
+    }
 }
 
 /// All findings, the most important first.
@@ -54,6 +67,7 @@ pub(crate) fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         fragmentation::find(facts),
         pending::find(facts),
         growth::find(facts),
+        kept::find(facts),
         last,
     ];
     let mut all: Vec<Finding> = all.into_iter().flatten().collect();
@@ -71,6 +85,7 @@ fn kind_name(kind: FindingKind) -> &'static str {
         FindingKind::Stranded => "stranded",
         FindingKind::Fragmentation => "fragmentation",
         FindingKind::GrowingWorkingSet => "growing-working-set",
+        FindingKind::Kept => "kept",
         FindingKind::DeferredFrees => "deferred-frees",
     }
 }

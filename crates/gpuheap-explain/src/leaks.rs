@@ -8,7 +8,8 @@
 use gpuheap_record::StackId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::lifetimes::{Allocation, Tick};
+use crate::classes::{Classes, Rule};
+use crate::lifetimes::{Allocation, AllocationId, Tick};
 use crate::phases::Phases;
 use crate::report::Confidence;
 use crate::steps::{FEWEST_BOUNDARIES, StepBoundaries};
@@ -88,6 +89,9 @@ pub(crate) struct LeakAnalysis {
     pub(crate) total_curve: Vec<u64>,
     /// The largest age in steps at which anything was freed after the warm-up.
     pub(crate) oldest_freed: usize,
+    /// What was made after the warm-up, is alive at the last boundary and is not part of a growth: the group with most
+    /// bytes, the step that made the first of it, and bytes of all such groups.
+    pub(crate) kept: Option<(GroupKey, usize, u64)>,
 }
 
 impl LeakAnalysis {
@@ -97,9 +101,10 @@ impl LeakAnalysis {
     }
 
     pub(crate) fn confidence(&self) -> Confidence {
-        let Some(main) = self.groups.first() else { return Confidence::High };
-        match (self.window.judged.len(), main.balance) {
-            _ if main.began_late.is_some() => Confidence::Medium,
+        let main = self.groups.first();
+        let balance = main.map_or(1.0, |main| main.balance);
+        match (self.window.judged.len(), balance) {
+            _ if main.is_some_and(|main| main.began_late.is_some()) => Confidence::Medium,
             (steps, balance) if steps >= 12 && balance >= 0.8 => Confidence::High,
             (steps, _) if steps >= 6 => Confidence::Medium,
             _ => Confidence::Low,
@@ -135,6 +140,7 @@ impl Survivors {
 /// Judges the steps; `None` if there are too few of them. `allocated` are the bytes alive after each event.
 pub(crate) fn analyse(
     rows: &[Allocation],
+    classes: &Classes,
     allocated: &[u64],
     phases: &Phases,
     steps: &StepBoundaries,
@@ -177,11 +183,14 @@ pub(crate) fn analyse(
         group.sizes.insert(row.requested);
     }
 
-    let mut suspects: Vec<(GroupKey, Survivors)> =
-        survivors.into_iter().filter(|(_, group)| is_suspect(group, &window)).collect();
+    let (mut suspects, others): (Vec<_>, Vec<_>) =
+        survivors.into_iter().partition(|(_, group)| is_suspect(group, &window));
+    let kept_bytes = others.iter().fold(0_u64, |sum, (_, group)| sum.saturating_add(group.bytes));
+    let kept = others.into_iter().max_by_key(|&(key, ref group)| (group.bytes, std::cmp::Reverse(key)));
+    let kept = kept.map(|(key, group)| (key, group.first, kept_bytes));
     suspects.sort_by_key(|(key, group)| (std::cmp::Reverse(group.bytes), *key));
     suspects.truncate(MOST_GROUPS);
-    let curves = curves(rows, phases, steps, &suspects);
+    let curves = curves(rows, classes, phases, steps, &suspects);
     let mut groups = Vec::new();
     for ((key, group), curve) in suspects.into_iter().zip(curves) {
         let late = group.thirds[0] == 0;
@@ -205,7 +214,7 @@ pub(crate) fn analyse(
         });
     }
     groups.sort_by(|a, b| b.rate.total_cmp(&a.rate).then_with(|| a.key.cmp(&b.key)));
-    Some(LeakAnalysis { window, groups, total_slope, total_curve, oldest_freed })
+    Some(LeakAnalysis { window, groups, total_slope, total_curve, oldest_freed, kept })
 }
 
 /// Which group an allocation belongs to.
@@ -239,6 +248,7 @@ struct Curve {
 /// Bytes alive at each boundary, and the age at which blocks were freed, for each suspect.
 fn curves(
     rows: &[Allocation],
+    classes: &Classes,
     phases: &Phases,
     steps: &StepBoundaries,
     suspects: &[(GroupKey, Survivors)],
@@ -251,8 +261,12 @@ fn curves(
         return Vec::new();
     }
     let stacks: FxHashSet<StackId> = suspects.iter().map(|(key, _)| key.stack).collect();
-    for row in rows {
+    for (id, row) in rows.iter().enumerate() {
         if row.stack != StackId::default() && !stacks.contains(&row.stack) {
+            continue;
+        }
+        // Made once by the same line, and not what grows there.
+        if classes.rule(AllocationId::from_index(id)) == Rule::LibraryWorkspace {
             continue;
         }
         let Some(&at) = index.get(&group_of(row, phases)) else { continue };

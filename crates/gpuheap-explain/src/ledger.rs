@@ -160,8 +160,9 @@ pub(crate) fn ledger(
     }
     if let Some(limit) = limit {
         let inside: Bytes = parts.iter().map(|part| part.bytes).sum();
-        let detail = "context, libraries, other processes and free memory: not in the recording".to_owned();
-        parts.push(part("outside the allocator".to_owned(), PartKind::Outside, (limit - inside).get(), detail));
+        let detail =
+            "free, or taken by the context, libraries and other processes: the recording does not say".to_owned();
+        parts.push(part("not reserved by PyTorch".to_owned(), PartKind::Outside, (limit - inside).get(), detail));
     }
     parts
 }

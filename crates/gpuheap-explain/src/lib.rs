@@ -24,6 +24,7 @@ mod program;
 mod replay;
 mod report;
 mod sawtooth;
+mod settings;
 mod steps;
 mod stranded;
 mod timeline;

@@ -99,7 +99,7 @@ pub(crate) fn end_of_release(device: &DeviceRecording, row: usize) -> usize {
 
 /// Whether the program emptied the cache itself: a release for want of memory has the stack of the request that it
 /// makes room for, and that follows at once.
-fn is_explicit(device: &DeviceRecording, row: usize, end: usize) -> bool {
+pub(crate) fn is_explicit(device: &DeviceRecording, row: usize, end: usize) -> bool {
     let events = &device.events;
     let Some(next) = events.kinds().get(end) else { return true };
     let follows = matches!(next, EventKind::SegmentAlloc | EventKind::SegmentMap | EventKind::OutOfMemory);

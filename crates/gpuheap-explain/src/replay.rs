@@ -43,6 +43,8 @@ pub(crate) struct Replay {
     /// Events that did not fit the state: forwards, and backwards where the start was rebuilt.
     pub(crate) unexplained: usize,
     pub(crate) unexplained_start: usize,
+    /// How often memory went back to make room for a request.
+    pub(crate) forced_releases: usize,
     pub(crate) check: ReplayCheck,
 }
 
@@ -81,6 +83,8 @@ struct Player<'a> {
     next_allocation: usize,
     /// The row behind the run of releases that is under way.
     release_until: usize,
+    /// How often memory went back to make room for a request.
+    forced_releases: usize,
     /// Free blocks that were looked at to predict releases.
     looks: usize,
     /// What the policy still maps for the request that is under way.
@@ -142,6 +146,7 @@ pub(crate) fn replay(recording: &Recording, device: &DeviceRecording) -> Replay 
         reserved_before,
         unexplained: player.unexplained,
         unexplained_start: initial.unexplained,
+        forced_releases: player.forced_releases,
         check,
     }
 }
@@ -174,6 +179,7 @@ impl<'a> Player<'a> {
             fresh: None,
             next_allocation: 0,
             release_until: 0,
+            forced_releases: 0,
             looks: 0,
             growth: VecDeque::new(),
             unexplained: 0,

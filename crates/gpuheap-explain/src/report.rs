@@ -92,6 +92,8 @@ pub struct Verdict {
     pub headline: String,
     /// The line to look at.
     pub site: Option<Site>,
+    /// What to do, in one or two sentences.
+    pub remedy: String,
     /// How sure this is.
     pub confidence: Confidence,
 }
@@ -244,7 +246,7 @@ impl Class {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct LedgerPart {
     /// Which part: a class, `rounding`, `pending frees`, `private pool (1, 0)`, `free, default stream`,
-    /// `stranded, stream 0x…`, `outside the allocator`, ….
+    /// `stranded, stream 0x…`, `not reserved by PyTorch`, ….
     pub part: String,
     /// What sort of part, for colours and grouping.
     pub kind: PartKind,
@@ -417,6 +419,8 @@ pub enum FindingKind {
     Fragmentation,
     /// Every step needs more than the one before; nothing is kept. Information, not a fault.
     GrowingWorkingSet,
+    /// Something large that was made in the middle of the run stays, but nothing grows. Information, not a fault.
+    Kept,
     /// Memory waits long for another stream before it can be used again.
     DeferredFrees,
 }

@@ -82,8 +82,10 @@ pub(crate) fn find(
         return StepBoundaries::new(zero_grad, StepSource::Annotation, "`zero_grad`");
     }
     if !passes.is_empty() {
+        let count = passes.len();
         let turns = with_passes_that_failed(passes, allocations, phases, marks, &recording.stacks);
-        return StepBoundaries::new(turns, StepSource::OptimizerFrames, "backward pass");
+        let unit = if turns.len() > count { "forward pass" } else { "backward pass" };
+        return StepBoundaries::new(turns, StepSource::OptimizerFrames, unit);
     }
     if !phases.optimizer.is_empty() {
         let ticks = phases.optimizer.iter().map(|span| span.end).collect();

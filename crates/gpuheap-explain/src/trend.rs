@@ -18,6 +18,25 @@ pub(crate) fn slope(values: &[u64]) -> f64 {
     median(&mut slopes)
 }
 
+/// How much of the variation of a series a straight line explains: the coefficient of determination of its least-squares
+/// fit, from 0 to 1; 0 for fewer than three values or a constant series.
+pub(crate) fn straightness(values: &[u64]) -> f64 {
+    if values.len() < 3 {
+        return 0.0;
+    }
+    let count = values.len() as f64;
+    let mean_x = (count - 1.0) / 2.0;
+    let mean_y = values.iter().map(|&value| value as f64).sum::<f64>() / count;
+    let (mut xx, mut yy, mut xy) = (0.0, 0.0, 0.0);
+    for (x, &y) in values.iter().enumerate() {
+        let (x, y) = (x as f64 - mean_x, y as f64 - mean_y);
+        xx += x * x;
+        yy += y * y;
+        xy += x * y;
+    }
+    if yy > 0.0 { xy * xy / (xx * yy) } else { 0.0 }
+}
+
 /// The median; 0 of nothing.
 pub(crate) fn median(values: &mut [f64]) -> f64 {
     if values.is_empty() {
@@ -40,5 +59,12 @@ mod tests {
         assert!((slope(&values) - 512.0).abs() < 1.0, "{}", slope(&values));
         assert!((slope(&[5, 5, 5])).abs() < f64::EPSILON);
         assert!((slope(&[7])).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn a_line_is_told_from_steps_and_noise() {
+        assert!(straightness(&(0..40).map(|step| 5000 + 7 * step).collect::<Vec<_>>()) > 0.999);
+        assert!(straightness(&[9, 1, 7, 2, 8, 3, 9, 1, 6]) < 0.2);
+        assert!(straightness(&[4, 4, 4, 4]).abs() < f64::EPSILON);
     }
 }

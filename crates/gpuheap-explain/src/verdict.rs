@@ -11,7 +11,7 @@ pub(crate) fn verdict(facts: &Facts<'_>, findings: &[Finding]) -> Verdict {
         FindingKind::Sawtooth => Some(VerdictKind::Sawtooth),
         FindingKind::Stranded => Some(VerdictKind::Stranded),
         FindingKind::Fragmentation => Some(VerdictKind::Fragmentation),
-        FindingKind::GrowingWorkingSet | FindingKind::DeferredFrees => None,
+        FindingKind::GrowingWorkingSet | FindingKind::Kept | FindingKind::DeferredFrees => None,
     };
     let survived_oom = |finding: &Finding| {
         finding.kind == FindingKind::Oom && facts.oom.as_ref().is_some_and(|&(tick, _)| oom_went_on(facts, tick))
@@ -23,6 +23,7 @@ pub(crate) fn verdict(facts: &Facts<'_>, findings: &[Finding]) -> Verdict {
             kind,
             headline: headline(finding, kind),
             site: finding.site.clone(),
+            remedy: finding.remedy.text.clone(),
             confidence: finding.confidence,
         },
         None => healthy(facts, findings),
@@ -33,9 +34,9 @@ fn headline(finding: &Finding, kind: VerdictKind) -> String {
     let name = match kind {
         VerdictKind::Healthy => "Healthy",
         VerdictKind::Leak => "Leak",
-        VerdictKind::Sawtooth => "Saw-tooth",
+        VerdictKind::Sawtooth => "Sawtooth",
         VerdictKind::Fragmentation => "Fragmentation",
-        VerdictKind::Stranded => "Stranded cache",
+        VerdictKind::Stranded => "Stranded memory",
         VerdictKind::Oom => "Out of memory",
     };
     format!("{name}: {}{}", finding.title, finding.site.as_ref().map_or_else(String::new, place))
@@ -48,42 +49,57 @@ fn place(site: &Site) -> String {
 fn healthy(facts: &Facts<'_>, findings: &[Finding]) -> Verdict {
     let peaks = &facts.replay.peaks;
     let waste = (peaks.reserved_bytes - peaks.active_bytes).share_of(peaks.reserved_bytes);
+    let waits = if peaks.active_bytes.share_of(peaks.allocated_bytes) > 1.05 {
+        format!(" ({} with what waits for other streams)", peaks.active_bytes)
+    } else {
+        String::new()
+    };
     let memory = format!(
-        "{} allocated and {} reserved at most ({} never in use)",
+        "{} allocated{waits} and {} reserved at most, {} of it never in use",
         peaks.allocated_bytes,
         peaks.reserved_bytes,
         percent(waste)
     );
     let nothing_to_judge = facts.device.events.is_empty();
     let too_short = leak_too_short(facts.steps);
-    let judgement = match (&too_short, facts.leaks.first()) {
+    let analysis = facts.leaks.first().map(|(_, analysis)| analysis);
+    let judgement = match (&too_short, analysis) {
         _ if nothing_to_judge => "the recording has no history, only the final state is known".to_owned(),
         (Some(why), _) => why.clone(),
-        (None, Some((steps, analysis))) => {
-            let what = if steps.unit.starts_with("call of") { "turn" } else { "step" };
-            let count = plural(analysis.window.judged.len(), what);
-            match analysis.oldest_freed {
-                0 | 1 => format!("no leak in {count}: nothing that a step made outlives the next one"),
-                age => format!("no leak in {count}: what a step made is gone after at most {}", plural(age, "step")),
-            }
+        (None, Some(analysis)) => {
+            format!("no leak in {} judged", plural(analysis.window.judged.len(), "step"))
         }
         (None, None) => "no leak found".to_owned(),
     };
-    let and_oom = if findings.iter().any(|finding| finding.kind == FindingKind::Oom) {
-        "; an allocation failed and the program went on"
-    } else {
-        ""
+    let has = |kind: FindingKind| findings.iter().find(|finding| finding.kind == kind);
+    let besides = [
+        has(FindingKind::GrowingWorkingSet).map(|finding| finding.title.clone()),
+        has(FindingKind::Kept).map(|finding| finding.title.clone()),
+        has(FindingKind::Oom).map(|_| "an allocation failed and the program went on".to_owned()),
+    ];
+    let besides: String = besides.into_iter().flatten().map(|text| format!("; {text}")).collect();
+    let remedy = match () {
+        () if nothing_to_judge => {
+            "Record a history: call `torch.cuda.memory._record_memory_history()` before the model is built."
+        }
+        () if facts.steps.ticks.is_empty() => {
+            "Nothing that this recording shows. To judge leaks, record at least ten steps of a loop."
+        }
+        () if too_short.is_some() => "Nothing yet: record at least ten steps to judge leaks.",
+        () if besides.is_empty() => "Nothing: this recording shows no fault.",
+        () => "Nothing that must be changed.",
+    };
+    let confidence = match analysis {
+        _ if nothing_to_judge => Confidence::Low,
+        None => Confidence::Medium,
+        Some(_) if facts.replay.unexplained > 0 || !besides.is_empty() => Confidence::Medium,
+        Some(analysis) => analysis.confidence(),
     };
     Verdict {
         kind: VerdictKind::Healthy,
-        headline: format!("Healthy: {memory}; {judgement}{and_oom}"),
+        headline: format!("Healthy: {memory}; {judgement}{besides}"),
         site: None,
-        confidence: if nothing_to_judge {
-            Confidence::Low
-        } else if too_short.is_some() || facts.replay.unexplained > 0 {
-            Confidence::Medium
-        } else {
-            Confidence::High
-        },
+        remedy: remedy.to_owned(),
+        confidence,
     }
 }

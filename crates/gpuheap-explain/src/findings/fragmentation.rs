@@ -35,28 +35,12 @@ pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
     if !facts.replay.complete {
         evidence.push("the recording starts late: an earlier peak may have needed the memory".to_owned());
     }
-    let settings = &facts.recording.settings;
-    let (text, conf) = if settings.expandable_segments {
-        let text = "Segments are expandable already. Keep sizes apart less: pad to a few lengths, or release the cache \
-                    between phases with `torch.cuda.empty_cache()`.";
-        (text.to_owned(), None)
-    } else if settings.max_split_size.is_some() {
-        let text = "Remove `max_split_size_mb`: blocks above it are never split, which wastes what this program reserved. \
-                    Expandable segments grow in place instead of being cut.";
-        (text.to_owned(), Some("expandable_segments:True".to_owned()))
-    } else {
-        let text = format!(
-            "Use expandable segments: they grow in place instead of leaving pieces behind. An allocator without any waste \
-             would have needed {}.",
-            found.active
-        );
-        (text, Some("expandable_segments:True".to_owned()))
-    };
+    let remedy = remedy(facts, found.reserved, found.active);
     Some(Finding {
         id: String::new(),
         kind: FindingKind::Fragmentation,
         title: format!(
-            "{} reserved for {} in use: {} ({}) lie in pieces that did not fit",
+            "{} reserved for {} in use: {} ({}) lay in pieces that did not fit",
             found.reserved,
             found.active,
             found.waste,
@@ -68,7 +52,7 @@ pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
         bytes_per_step: None,
         confidence: if facts.replay.complete { Confidence::High } else { Confidence::Medium },
         evidence,
-        remedy: Remedy { text, conf, saves_bytes: None },
+        remedy,
         growth: facts
             .steps
             .ticks
@@ -76,4 +60,31 @@ pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
             .map(|tick| Bytes::new(facts.replay.reserved.get(tick.index()).copied().unwrap_or(0)))
             .collect(),
     })
+}
+
+/// The setting that helps, with the bytes that it saves in replay.
+fn remedy(facts: &Facts<'_>, reserved: Bytes, active: Bytes) -> Remedy {
+    let settings = facts.settings();
+    let Some((best, saved)) = settings.best_saving(reserved).filter(|(_, saved)| saved.share_of(reserved) >= 0.01)
+    else {
+        return Remedy {
+            text: format!(
+                "No allocator setting that was tried in replay helps; an allocator without any waste would have needed \
+                 {active}. Keep sizes apart less (pad to a few lengths), or release the cache between phases with \
+                 `torch.cuda.empty_cache()`."
+            ),
+            conf: None,
+            saves_bytes: None,
+        };
+    };
+    let what = if best.conf.is_empty() {
+        "Go back to stock settings".to_owned()
+    } else {
+        "Use expandable segments, which grow in place instead of leaving pieces behind".to_owned()
+    };
+    Remedy {
+        text: format!("{what}: in replay the same run reserves {}.", best.peak_reserved_bytes),
+        conf: Some(best.conf.clone()),
+        saves_bytes: Some(saved),
+    }
 }

@@ -4,22 +4,27 @@ use gpuheap_record::Bytes;
 
 use super::{Facts, per_step, plural};
 use crate::report::{Confidence, Finding, FindingKind, Remedy};
+use crate::trend::straightness;
 
 /// The growth over the judged steps must be this share of what is alive.
 const SHARE: f64 = 0.02;
+/// How much of the variation a straight line must explain.
+const STRAIGHT: f64 = 0.8;
 
 pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
     let (steps, analysis) = facts.leaks.first()?;
     let growth = per_step(analysis.total_slope * analysis.window.judged.len() as f64);
     let level = Bytes::new(*analysis.total_curve.last()?);
-    if !analysis.groups.is_empty() || analysis.total_slope <= 0.0 || growth.share_of(level) < SHARE {
+    let curve = &analysis.total_curve[analysis.window.warm_up..];
+    let is_trend = analysis.total_slope > 0.0 && growth.share_of(level) >= SHARE && straightness(curve) >= STRAIGHT;
+    if !analysis.groups.is_empty() || facts.sawtooth.is_some() || !is_trend {
         return None;
     }
     Some(Finding {
         id: String::new(),
         kind: FindingKind::GrowingWorkingSet,
         title: format!(
-            "each {} needs about {} more than the one before, and keeps nothing of it",
+            "each {} holds about {} more at its end than the one before, though nothing that a step made outlives the next one",
             steps.unit,
             per_step(analysis.total_slope)
         ),

@@ -29,6 +29,8 @@ pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
         analysis.confidence()
     };
 
+    let since = analysis.groups[0].began_late.map_or_else(String::new, |step| format!(" since step {}", step + 1));
+
     let mut evidence = Vec::new();
     let steps_with = analysis.groups.iter().map(|group| group.steps_with_survivors).max().unwrap_or(0);
     evidence.push(format!(
@@ -69,9 +71,6 @@ pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
         format!("what was freed after the warm-up was at most {} old", plural(analysis.oldest_freed, "step"))
     };
     evidence.push(dies);
-    if let Some(step) = analysis.groups[0].began_late {
-        evidence.push(format!("it began at step {}", step + 1));
-    }
     if let Some(line) = steps_left(facts, analysis, rate) {
         evidence.push(line);
     }
@@ -80,7 +79,12 @@ pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
     Some(Finding {
         id: String::new(),
         kind: FindingKind::Leak,
-        title: format!("+{} per {unit} over {}: {}", per_step(rate), plural(judged, "step"), pattern.what()),
+        title: format!(
+            "+{} per {unit}{since} ({judged} of {} judged): {}",
+            per_step(rate),
+            plural(window.steps, "step"),
+            pattern.what()
+        ),
         site,
         stack: sites(facts.recording, stack),
         bytes,
@@ -184,7 +188,9 @@ enum Pattern {
 impl Pattern {
     fn of(facts: &Facts<'_>, analysis: &LeakAnalysis, main: &LeakGroup) -> Self {
         let set = facts.marks.marks(main.key.stack);
-        let judged = analysis.window.judged.len();
+        // Where the growth began late, the steps since then count.
+        let since = main.began_late.map_or(0, |first| first - analysis.window.judged.start);
+        let judged = analysis.window.judged.len() - since;
         let in_modules = |group: &&LeakGroup| {
             group.key.frameless_size == 0 && facts.marks.marks(group.key.stack).any(Marks::MODULE_CALL)
         };
@@ -234,21 +240,24 @@ impl Pattern {
             Self::Exceptions => {
                 "Keep the text of a caught exception, not the exception: its traceback holds every local tensor."
             }
-            Self::Hook => "Clear what the hook collects after each step, or keep `.item()` or `.cpu()` of it.",
+            Self::Hook => "Clear what the hook collects after each step, or keep `.item()` or `.detach().cpu()` of it.",
             Self::Gradients => {
-                "Do not keep gradients or `create_graph=True` results from step to step: detach them, move them to the \
-                 host, or use `torch.autograd.grad`."
+                "Do not keep gradients or the results of `create_graph=True` from step to step: keep `.item()` or \
+                 `.detach().cpu()` of them, or use `torch.autograd.grad`."
             }
             Self::CacheBySize => {
                 "Bound the cache (for example `functools.lru_cache(maxsize=8)`), or pad to a few sizes."
             }
             Self::Periodic => {
-                "Bound what evaluation, logging or a replay buffer collects, or move it to the host with `.cpu()`."
+                "Bound what evaluation, logging or a replay buffer collects, or move it to the host with `.detach().cpu()`."
             }
             Self::ModelCopies => {
                 "Keep copies of weights on the host (`.cpu()`) or on disk, and only as many as are used."
             }
-            Self::Outputs => "Move results to the host with `.cpu()`, or reduce them, before they go into a list.",
+            Self::Outputs => {
+                "Keep `.detach().cpu()` of results, or a number that sums them up; a state that is carried to the next step needs \
+                 `.detach()`."
+            }
             Self::Kept => {
                 "Find the list, dict or attribute that these tensors go into and bound it; a kept view keeps its whole \
                  storage, `.clone()` of the part does not."

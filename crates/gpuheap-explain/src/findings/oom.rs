@@ -3,9 +3,12 @@
 use gpuheap_record::Bytes;
 
 use super::{Facts, percent, plural};
-use crate::frames::sites;
+use crate::frames::{Marks, sites};
 use crate::lifetimes::Tick;
 use crate::report::{Class, Confidence, Finding, FindingKind, OutOfMemory, Remedy};
+
+/// A leak is the cause of a failure if even an ideal allocator would have gone on for fewer steps than this.
+const FEW_STEPS: u64 = 10;
 
 /// Why an allocation failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,11 +46,27 @@ pub(crate) fn find(facts: &Facts<'_>, leak: Option<&Finding>) -> Option<Finding>
             Cause::Leak => "a leak fills the card",
         }
     );
+    let title = match leak.filter(|_| cause == Cause::Leak) {
+        Some(leak) => format!("{title}, {}", leak.title),
+        None => title,
+    };
     let mut evidence = vec![format!(
         "an allocator without any waste would have needed {}: {}",
         oom.ideal_bytes,
-        if ideal_fits(facts, oom) { "that would have fitted" } else { "that would not have fitted either" }
+        if ideal_fits(facts, oom) {
+            let limit = facts.limit.unwrap_or(oom.limit_at_least_bytes);
+            format!("that would have fitted, with {} to spare", limit - oom.ideal_bytes)
+        } else {
+            "that would not have fitted either".to_owned()
+        }
     )];
+    if let Some(below) = oom.limit_below_bytes {
+        evidence.push(format!(
+            "the limit is at least {} bytes, which were reserved, and less than {} bytes, which were refused",
+            oom.limit_at_least_bytes.get(),
+            below.get()
+        ));
+    }
     evidence.push(format!(
         "the largest free range was {}; {free} were cached in all and could not serve",
         oom.largest_free_bytes
@@ -103,17 +122,31 @@ fn to_usize(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-/// The limit as far as it is known: given by the user, or bounded by what was reserved and what was refused.
+/// The limit as far as it is known: given by the user, or bounded by what was reserved and what was refused. People set
+/// round limits: the roundest number between the bounds is named, as "about".
 fn limit_text(facts: &Facts<'_>, oom: &OutOfMemory) -> String {
+    let at_least = oom.limit_at_least_bytes;
     match (facts.limit, oom.limit_below_bytes) {
         (Some(limit), _) => format!("under a limit of {limit}"),
-        (None, Some(below)) if below.share_of(oom.limit_at_least_bytes) < 1.1 => {
-            let middle = Bytes::new(u64::midpoint(oom.limit_at_least_bytes.get(), below.get()));
-            format!("under a limit of about {middle}")
-        }
-        (None, Some(below)) => format!("under a limit between {} and {below}", oom.limit_at_least_bytes),
+        (None, Some(below)) => match round_between(at_least.get(), below.get()) {
+            Some(round) => format!("under a limit of about {round}"),
+            None => format!("under a limit between {at_least} and {below}"),
+        },
         (None, None) => format!("beside {} reserved", oom.moment.reserved_bytes),
     }
+}
+
+/// The only whole number of GiB, or of half GiB, from `at_least` on and below `below`.
+fn round_between(at_least: u64, below: u64) -> Option<String> {
+    let only_multiple = |unit: u64| {
+        let first = at_least.checked_next_multiple_of(unit)?;
+        (first < below && first.saturating_add(unit) >= below).then_some(first)
+    };
+    let gib = 1_u64 << 30;
+    if let Some(limit) = only_multiple(gib) {
+        return Some(format!("{} GiB", limit / gib));
+    }
+    only_multiple(gib / 2).map(|limit| Bytes::new(limit).to_string())
 }
 
 fn ideal_fits(facts: &Facts<'_>, oom: &OutOfMemory) -> bool {
@@ -121,9 +154,15 @@ fn ideal_fits(facts: &Facts<'_>, oom: &OutOfMemory) -> bool {
 }
 
 fn cause(facts: &Facts<'_>, oom: &OutOfMemory, leak: Option<&Finding>) -> Cause {
-    let leaks = leak.is_some_and(|leak| leak.bytes.share_of(oom.moment.allocated_bytes) >= 0.2);
+    let leaks = leak.is_some_and(|leak| {
+        // Without any waste the program would have gone on for a few steps at most.
+        let limit = facts.limit.unwrap_or(oom.limit_at_least_bytes);
+        let rate = leak.bytes_per_step.unwrap_or_default().get().max(1);
+        let holds_much = leak.bytes.share_of(oom.moment.allocated_bytes) >= 0.2 || leak.bytes >= oom.asked_bytes;
+        holds_much && (limit - oom.ideal_bytes).get() / rate < FEW_STEPS
+    });
     match () {
-        () if !ideal_fits(facts, oom) && leaks => Cause::Leak,
+        () if leaks => Cause::Leak,
         () if !ideal_fits(facts, oom) || oom.cached_bytes < oom.asked_bytes => Cause::Full,
         () if oom.largest_free_bytes >= oom.asked_bytes => Cause::OutOfReach,
         () => Cause::Pieces,
@@ -131,21 +170,25 @@ fn cause(facts: &Facts<'_>, oom: &OutOfMemory, leak: Option<&Finding>) -> Cause 
 }
 
 fn remedy(facts: &Facts<'_>, oom: &OutOfMemory, cause: Cause, leak: Option<&Finding>) -> Remedy {
-    let expandable = facts.recording.settings.expandable_segments;
     match cause {
         Cause::Leak => leak.map_or_else(|| full(oom), |leak| leak.remedy.clone()),
-        Cause::Pieces if !expandable => Remedy {
-            text: format!(
-                "Use expandable segments: {} were cached in pieces, {} were needed in one.",
-                oom.cached_bytes, oom.asked_bytes
-            ),
-            conf: Some("expandable_segments:True".to_owned()),
-            saves_bytes: None,
-        },
-        Cause::Pieces => Remedy {
-            text: "Call `torch.cuda.empty_cache()` between phases, or pad to a few sizes.".to_owned(),
-            conf: None,
-            saves_bytes: None,
+        Cause::Pieces => match facts.settings().without_oom() {
+            Some(row) => Remedy {
+                text: format!(
+                    "{}: in replay the same program gets through under this limit, with {} reserved at most.",
+                    if row.conf.is_empty() { "Go back to stock settings" } else { "Use expandable segments" },
+                    row.peak_reserved_bytes
+                ),
+                conf: Some(row.conf.clone()),
+                saves_bytes: None,
+            },
+            None => Remedy {
+                text: "No allocator setting that was tried in replay gets through. Call `torch.cuda.empty_cache()` between \
+                       phases, or pad to a few sizes."
+                    .to_owned(),
+                conf: None,
+                saves_bytes: None,
+            },
         },
         Cause::OutOfReach => Remedy {
             text:
@@ -154,8 +197,34 @@ fn remedy(facts: &Facts<'_>, oom: &OutOfMemory, cause: Cause, leak: Option<&Find
             conf: None,
             saves_bytes: None,
         },
-        Cause::Full => full(oom),
+        Cause::Full => optimizer_temporaries(facts, oom).unwrap_or_else(|| full(oom)),
     }
+}
+
+/// Optimizers that update all parameters at once make temporaries as large as their gradients: an avoidable cost, and
+/// often the difference.
+fn optimizer_temporaries(facts: &Facts<'_>, oom: &OutOfMemory) -> Option<Remedy> {
+    let (tick, _) = facts.oom.as_ref()?;
+    let span = facts.phases.optimizer_of(*tick)?;
+    let made_in_step = facts.replay.allocations.rows().iter().filter(|row| {
+        row.born > span.start
+            && row.is_live_at(*tick)
+            && facts.marks.marks(row.stack).any(Marks::OPTIMIZER)
+            && row.freed != Tick::NEVER
+    });
+    let temporaries: Bytes = made_in_step.map(|row| Bytes::new(row.size)).sum();
+    if temporaries < oom.asked_bytes {
+        return None;
+    }
+    Some(Remedy {
+        text: format!(
+            "The optimizer's step needs {temporaries} of temporaries, because it updates all parameters at once: make it \
+             with `fused=True`, or with `foreach=False`. If that is not enough: an 8-bit optimizer or bf16 states, shards \
+             over GPUs (FSDP), or optimizer state on the host."
+        ),
+        conf: None,
+        saves_bytes: Some(temporaries),
+    })
 }
 
 /// What to do when the program simply holds too much: by the class that fills the card.

@@ -44,8 +44,8 @@ pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
     let frame = facts.marks.site_frame(facts.recording, stack);
     let text = if releasable > Bytes::ZERO {
         format!(
-            "Call `torch.cuda.empty_cache()` once after the work on {} is done: {releasable} of it go back. Or do that \
-             work on the stream that the rest of the program uses.",
+            "Call `torch.cuda.empty_cache()` once after the work on {} is done: {releasable} of it goes back. Or do \
+             that work on the stream that the rest of the program uses.",
             stream_name(main.stream)
         )
     } else {
@@ -58,7 +58,10 @@ pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
     Some(Finding {
         id: String::new(),
         kind: FindingKind::Stranded,
-        title: format!("{bytes} are cached for {} that no longer allocate", plural(facts.stranded.len(), "stream")),
+        title: match facts.stranded.len() {
+            1 => format!("{bytes} are cached for a stream that no longer allocates"),
+            count => format!("{bytes} are cached for {count} streams that no longer allocate"),
+        },
         site: frame.map(|frame| site(facts.recording, frame)),
         stack: sites(facts.recording, stack),
         bytes,

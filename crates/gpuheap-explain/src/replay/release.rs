@@ -9,7 +9,7 @@ use gpuheap_record::{EventId, EventKind, PoolId};
 use rustc_hash::FxHashSet;
 
 use super::Player;
-use crate::program::end_of_release;
+use crate::program::{end_of_release, is_explicit};
 
 /// Predictions cost a look at every free block: past this many looks an event on average, none are made any more.
 const MOST_LOOKS: usize = 64;
@@ -19,6 +19,9 @@ impl Player<'_> {
     pub(super) fn predict_release(&mut self, row: usize) {
         let events = &self.device.events;
         self.release_until = end_of_release(self.device, row);
+        if !is_explicit(self.device, row, self.release_until) && self.config.garbage_collection_threshold <= 0.0 {
+            self.forced_releases += 1;
+        }
         let run: Vec<Release> = (row..self.release_until)
             .map(EventId::from_index)
             .map(|id| match events.kind(id) {
