@@ -13,6 +13,15 @@ pub enum Error {
         /// The devices that it has.
         available: Vec<u32>,
     },
+    /// The settings cannot be used.
+    #[error("Failed to read the settings `{conf}`")]
+    BadConf {
+        /// The string.
+        conf: String,
+        /// Why.
+        #[source]
+        source: gpuheap_alloc::torch::ConfError,
+    },
     /// The moment that was asked for never came.
     #[error("The recording has no such moment: no allocation failed")]
     NoSuchMoment {

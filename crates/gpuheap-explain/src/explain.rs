@@ -77,26 +77,9 @@ pub fn explain(recording: &Recording, options: &Options) -> Result<Report, Error
         ledger(recording, &replay, &classes, tick, &idle.collect::<Vec<u64>>(), options.limit)
     };
     let at = |tick| moment(&replay, &classes, times_us, tick);
-    let duration_us = match (times_us.first(), times_us.last()) {
-        (Some(&first), Some(&last)) => last.saturating_sub(first),
-        _ => 0,
-    };
     Ok(Report {
         schema: SCHEMA,
-        source: SourceInfo {
-            path: recording.source.path.to_string_lossy().into_owned(),
-            format: format_name(recording),
-            bytes: Bytes::new(recording.source.bytes),
-            events: recording.event_count() as u64,
-            devices: recording.devices.len() as u64,
-            device: device.device.get(),
-            device_events: device.events.len() as u64,
-            complete: replay.complete,
-            reserved_before: Bytes::new(replay.reserved_before),
-            duration_us,
-            conf: recording.settings.conf.clone(),
-            notes: notes(recording, device, &replay, &phases, options.limit),
-        },
+        source: source_info(recording, device, &replay, &phases, options.limit),
         verdict,
         peaks: replay.peaks,
         peak: at(replay.peak),
@@ -124,7 +107,36 @@ pub fn explain(recording: &Recording, options: &Options) -> Result<Report, Error
     })
 }
 
-fn choose_device(recording: &Recording, asked: Option<u32>) -> Result<&DeviceRecording, Error> {
+/// What was read, for the head of a report.
+pub(crate) fn source_info(
+    recording: &Recording,
+    device: &DeviceRecording,
+    replay: &Replay,
+    phases: &Phases,
+    limit: Option<Bytes>,
+) -> SourceInfo {
+    let times_us = device.events.times_us();
+    let duration_us = match (times_us.first(), times_us.last()) {
+        (Some(&first), Some(&last)) => last.saturating_sub(first),
+        _ => 0,
+    };
+    SourceInfo {
+        path: recording.source.path.to_string_lossy().into_owned(),
+        format: format_name(recording),
+        bytes: Bytes::new(recording.source.bytes),
+        events: recording.event_count() as u64,
+        devices: recording.devices.len() as u64,
+        device: device.device.get(),
+        device_events: device.events.len() as u64,
+        complete: replay.complete,
+        reserved_before: Bytes::new(replay.reserved_before),
+        duration_us,
+        conf: recording.settings.conf.clone(),
+        notes: notes(recording, device, replay, phases, limit),
+    }
+}
+
+pub(crate) fn choose_device(recording: &Recording, asked: Option<u32>) -> Result<&DeviceRecording, Error> {
     let ordinals = || recording.devices.iter().map(|device| device.device.get()).collect();
     if let Some(asked) = asked {
         let found = recording.devices.iter().find(|device| device.device.get() == asked);

@@ -6,7 +6,9 @@
 //! findings.
 #![forbid(unsafe_code)]
 
+mod check;
 mod classes;
+mod diff;
 mod error;
 mod explain;
 mod findings;
@@ -24,6 +26,7 @@ mod program;
 mod replay;
 mod report;
 mod sawtooth;
+mod search;
 mod settings;
 mod steps;
 mod stranded;
@@ -32,6 +35,9 @@ mod trend;
 mod verdict;
 mod whatif;
 
+pub use check::{Budget, Checked, check};
+pub use diff::{ClassChange, DIFF_SCHEMA, Diff, Side, SiteChange, diff};
 pub use error::Error;
 pub use explain::{Options, explain};
 pub use report::*;
+pub use search::{WhatIfOptions, whatif};

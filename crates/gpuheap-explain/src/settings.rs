@@ -4,8 +4,8 @@ use gpuheap_alloc::torch::Config;
 use gpuheap_record::Bytes;
 
 use crate::findings::Facts;
-use crate::report::WhatIf;
-use crate::whatif::{Outcome, Runner};
+use crate::report::{WhatIf, WhatIfRole};
+use crate::whatif::Runner;
 
 /// The settings that are tried for a remedy: those that the field recommends against waste.
 fn candidates() -> [(&'static str, Config); 2] {
@@ -29,9 +29,10 @@ impl Settings {
         let cap = facts.oom.as_ref().map(|(_, oom)| facts.limit.unwrap_or(oom.limit_at_least_bytes).get());
         let mut tried = vec![(conf, recorded.clone())];
         tried.extend(candidates().into_iter().filter(|(_, config)| *config != recorded));
-        let rows = tried.iter().map(|(conf, config)| {
-            let outcome: Outcome = runner.run(config, cap);
-            runner.row(conf, cap, &outcome)
+        let rows = tried.iter().enumerate().map(|(index, (conf, config))| {
+            let outcome = runner.run(config, cap);
+            let role = if index == 0 { WhatIfRole::Recorded } else { WhatIfRole::Tried };
+            runner.row(conf, role, cap, &outcome, facts.marks)
         });
         Self { rows: rows.collect() }
     }

@@ -5,10 +5,11 @@ use gpuheap_alloc::torch::{Allocator, Config, Request};
 use gpuheap_alloc::{BlockId, Heap, SimulatedDevice};
 use gpuheap_record::{Bytes, DeviceRecording, EventId, PoolId, Recording};
 
+use crate::frames::{FrameTableMarks, site};
 use crate::lifetimes::Tick;
 use crate::program::{Program, Step, place, program, stream_of};
 use crate::replay::Replay;
-use crate::report::WhatIf;
+use crate::report::{WhatIf, WhatIfRole};
 
 /// A recorded program, ready to be run under any setting.
 #[derive(Debug)]
@@ -125,15 +126,28 @@ impl<'a> Runner<'a> {
     }
 
     /// One row of the report.
-    pub(crate) fn row(&self, conf: &str, cap: Option<u64>, outcome: &Outcome) -> WhatIf {
+    pub(crate) fn row(
+        &self,
+        conf: &str,
+        role: WhatIfRole,
+        cap: Option<u64>,
+        outcome: &Outcome,
+        marks: &FrameTableMarks,
+    ) -> WhatIf {
+        let stack = outcome.failure.map(|failure| self.device.events.stack(failure.event)).unwrap_or_default();
         WhatIf {
             conf: conf.to_owned(),
+            role,
             limit_bytes: cap.map(Bytes::new),
             peak_allocated_bytes: Bytes::new(outcome.counters.peak_allocated),
             peak_reserved_bytes: Bytes::new(outcome.counters.peak_reserved),
             segments: outcome.counters.segments,
+            driver_calls: outcome.counters.driver_calls,
             retries: outcome.counters.retries,
             oom: outcome.failure.is_some(),
+            oom_event: outcome.failure.map(|failure| u64::from(failure.event.get())),
+            oom_site: marks.site_frame(self.recording, stack).map(|frame| site(self.recording, frame)),
+            smallest_limit_bytes: None,
             exact: self.replay.complete
                 && self.replay.unexplained == 0
                 && self.replay.check.exact

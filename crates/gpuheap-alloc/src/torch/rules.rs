@@ -2,6 +2,7 @@
 
 use gpuheap_record::{AllocatorSettings, ROUNDUP_INTERVALS, SegmentKind};
 
+use super::conf::parse_conf;
 use crate::heap::{BlockId, Growth, Heap, Lane};
 
 /// Every block is a multiple of this many bytes.
@@ -50,13 +51,18 @@ impl Default for Config {
 }
 
 impl From<&AllocatorSettings> for Config {
+    /// The settings that a recording names. Its string has what its fields do not, and its fields say what counts.
     fn from(settings: &AllocatorSettings) -> Self {
+        let named = parse_conf(&settings.conf).unwrap_or_default();
+        if !settings.known {
+            return named;
+        }
         Self {
             max_split: settings.max_split_size.unwrap_or(u64::MAX),
             roundup_power2_divisions: settings.roundup_power2_divisions,
             expandable: settings.expandable_segments,
             garbage_collection_threshold: settings.garbage_collection_threshold,
-            ..Self::default()
+            ..named
         }
     }
 }

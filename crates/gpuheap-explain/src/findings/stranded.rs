@@ -44,7 +44,7 @@ pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
     let frame = facts.marks.site_frame(facts.recording, stack);
     let text = if releasable > Bytes::ZERO {
         format!(
-            "Call `torch.cuda.empty_cache()` once after the work on {} is done: {releasable} of it goes back. Or do \
+            "Call `torch.cuda.empty_cache()` once after the work on {} is done: that gives {releasable} back. Or do \
              that work on the stream that the rest of the program uses.",
             stream_name(main.stream)
         )

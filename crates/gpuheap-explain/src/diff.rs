@@ -1,0 +1,217 @@
+//! What changed between two recordings: by class, by place, at the peak and per step.
+
+use std::collections::BTreeMap;
+
+use gpuheap_record::{Bytes, Recording};
+use serde::Serialize;
+
+use crate::classes;
+use crate::error::Error;
+use crate::explain::{Options, choose_device, explain};
+use crate::frames::{FrameTableMarks, site};
+use crate::holders::backward_label;
+use crate::phases::Phases;
+use crate::replay;
+use crate::report::{Class, FindingKind, Peaks, Site, SourceInfo, Verdict};
+
+/// The name and version of the JSON form.
+pub const DIFF_SCHEMA: &str = "gpuheap.diff/1";
+
+/// What changed from one recording to another.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Diff {
+    /// [`DIFF_SCHEMA`].
+    pub schema: &'static str,
+    /// The first recording.
+    pub before: Side,
+    /// The second recording.
+    pub after: Side,
+    /// By class at the peak of allocated memory, the largest change first.
+    pub classes: Vec<ClassChange>,
+    /// By place at the peak of allocated memory, the largest change first. Places are the same if file, function, class
+    /// and their order within the function are: lines may have moved.
+    pub sites: Vec<SiteChange>,
+    /// Growth of each step by place, the largest change first.
+    pub growth: Vec<SiteChange>,
+}
+
+/// One of the two recordings.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Side {
+    /// What was read.
+    pub source: SourceInfo,
+    /// Its verdict.
+    pub verdict: Verdict,
+    /// Its peaks.
+    pub peaks: Peaks,
+    /// Steps that were found.
+    pub steps: u64,
+    /// Bytes of a leak a step; 0 without one.
+    pub leak_bytes_per_step: Bytes,
+}
+
+/// One class in both recordings.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct ClassChange {
+    /// The class.
+    pub class: Class,
+    /// Bytes in the first recording.
+    pub before_bytes: Bytes,
+    /// Bytes in the second recording.
+    pub after_bytes: Bytes,
+    /// Second minus first.
+    pub change_bytes: i64,
+}
+
+/// One place in both recordings.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct SiteChange {
+    /// Where it is in the first recording, if there.
+    pub before_site: Option<Site>,
+    /// Where it is in the second recording, if there.
+    pub after_site: Option<Site>,
+    /// What to show where there is no site.
+    pub label: String,
+    /// The class.
+    pub class: Class,
+    /// Bytes in the first recording.
+    pub before_bytes: Bytes,
+    /// Bytes in the second recording.
+    pub after_bytes: Bytes,
+    /// Second minus first.
+    pub change_bytes: i64,
+}
+
+/// Compares two recordings, or two devices of one.
+pub fn diff(before: (&Recording, &Options), after: (&Recording, &Options)) -> Result<Diff, Error> {
+    let first = Profile::of(before.0, before.1)?;
+    let second = Profile::of(after.0, after.1)?;
+    let mut classes: Vec<ClassChange> = Class::ALL
+        .into_iter()
+        .map(|class| {
+            let of = |profile: &Profile| profile.classes.get(&class).copied().unwrap_or_default();
+            let (before_bytes, after_bytes) = (of(&first), of(&second));
+            ClassChange { class, before_bytes, after_bytes, change_bytes: change(before_bytes, after_bytes) }
+        })
+        .filter(|row| row.before_bytes != Bytes::ZERO || row.after_bytes != Bytes::ZERO)
+        .collect();
+    classes.sort_by_key(|row| (std::cmp::Reverse(row.change_bytes.unsigned_abs()), row.class));
+    Ok(Diff {
+        schema: DIFF_SCHEMA,
+        classes,
+        sites: changes(&first.peak, &second.peak),
+        growth: changes(&first.growth, &second.growth),
+        before: first.side,
+        after: second.side,
+    })
+}
+
+fn change(before: Bytes, after: Bytes) -> i64 {
+    let signed = |bytes: Bytes| i64::try_from(bytes.get()).unwrap_or(i64::MAX);
+    signed(after).saturating_sub(signed(before))
+}
+
+/// What makes a place the same in two recordings: the file's name, the function, the class.
+type Key = (String, String, Class);
+
+#[derive(Clone, Debug)]
+struct Place {
+    site: Option<Site>,
+    bytes: Bytes,
+}
+
+/// The places of each key, in the order of their lines.
+type Places = BTreeMap<Key, Vec<Place>>;
+
+struct Profile {
+    side: Side,
+    classes: BTreeMap<Class, Bytes>,
+    peak: Places,
+    growth: Places,
+}
+
+impl Profile {
+    fn of(recording: &Recording, options: &Options) -> Result<Self, Error> {
+        let report = explain(recording, options)?;
+        let device = choose_device(recording, options.device)?;
+        let replay = replay::replay(recording, device);
+        let marks = FrameTableMarks::new(recording);
+        let phases = Phases::new(recording, device, &marks);
+        let classes = classes::classify(&replay.allocations, &replay.lanes, &phases, &marks);
+        let mut sums: BTreeMap<(Option<Site>, String, Class), Bytes> = BTreeMap::new();
+        for (id, row) in replay.allocations.iter().filter(|(_, row)| row.is_live_at(replay.peak)) {
+            let frame = marks.site_frame(recording, row.stack);
+            let label = match frame {
+                Some(_) => String::new(),
+                None => phases.backward_of(row.born).map_or_else(
+                    || "no frames recorded".to_owned(),
+                    |pass| backward_label(recording, &marks, pass.root),
+                ),
+            };
+            let key = (frame.map(|frame| site(recording, frame)), label, classes.class(id));
+            *sums.entry(key).or_default() += Bytes::new(row.size);
+        }
+        let leak = report.findings.iter().find(|finding| finding.kind == FindingKind::Leak);
+        let mut growth = Places::new();
+        if let Some(leak) = leak {
+            let bytes = leak.bytes_per_step.unwrap_or_default();
+            growth
+                .insert(key_of(leak.site.as_ref(), "", Class::Unknown), vec![Place { site: leak.site.clone(), bytes }]);
+        }
+        let mut peak = Places::new();
+        for ((site, label, class), bytes) in sums {
+            peak.entry(key_of(site.as_ref(), &label, class)).or_default().push(Place { site, bytes });
+        }
+        Ok(Self {
+            classes: report.peak.by_class.iter().copied().collect(),
+            side: Side {
+                leak_bytes_per_step: leak.and_then(|leak| leak.bytes_per_step).unwrap_or_default(),
+                source: report.source,
+                verdict: report.verdict,
+                peaks: report.peaks,
+                steps: report.steps.count,
+            },
+            peak,
+            growth,
+        })
+    }
+}
+
+fn key_of(site: Option<&Site>, label: &str, class: Class) -> Key {
+    match site {
+        Some(site) => {
+            let file = site.file.rsplit(['/', '\\']).next().unwrap_or(&site.file);
+            (file.to_owned(), site.function.clone(), class)
+        }
+        // A backward pass is named with its line: that may have moved.
+        None => (label.split(':').next().unwrap_or(label).to_owned(), String::new(), class),
+    }
+}
+
+/// Places of both sides, those of one key paired in the order of their lines, the largest change first.
+fn changes(before: &Places, after: &Places) -> Vec<SiteChange> {
+    let mut keys: Vec<&Key> = before.keys().chain(after.keys()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let none = Vec::new();
+    let mut rows = Vec::new();
+    for key in keys {
+        let (first, second) = (before.get(key).unwrap_or(&none), after.get(key).unwrap_or(&none));
+        for index in 0..first.len().max(second.len()) {
+            let (first, second) = (first.get(index), second.get(index));
+            let bytes = |place: Option<&Place>| place.map(|place| place.bytes).unwrap_or_default();
+            let site = |place: Option<&Place>| place.and_then(|place| place.site.clone());
+            rows.push(SiteChange {
+                before_site: site(first),
+                after_site: site(second),
+                label: if key.1.is_empty() { key.0.clone() } else { key.1.clone() },
+                class: key.2,
+                before_bytes: bytes(first),
+                after_bytes: bytes(second),
+                change_bytes: change(bytes(first), bytes(second)),
+            });
+        }
+    }
+    rows.sort_by_key(|row| std::cmp::Reverse(row.change_bytes.unsigned_abs()));
+    rows
+}

@@ -1,0 +1,285 @@
+//! The search for the settings under which a recorded program reserves least.
+//!
+//! Each candidate is a whole replay, so the search is small: the settings that are always worth a look, then split
+//! limits and divisions around the best of them. It takes the same path every time, on however many cores.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gpuheap_alloc::torch::{Config, parse_conf};
+use gpuheap_record::{Bytes, Recording};
+
+use crate::error::Error;
+use crate::explain::{choose_device, source_info};
+use crate::frames::FrameTableMarks;
+use crate::phases::Phases;
+use crate::replay;
+use crate::report::{SCHEMA, WhatIf, WhatIfReport, WhatIfRole};
+use crate::whatif::{Outcome, Runner};
+
+/// Settings that are always tried. Collection by threshold needs a limit and is tried only under one.
+const ALWAYS: [&str; 6] = [
+    "",
+    "expandable_segments:True",
+    "max_split_size_mb:128",
+    "max_split_size_mb:512",
+    "roundup_power2_divisions:4",
+    "roundup_power2_divisions:8",
+];
+const UNDER_A_LIMIT: [&str; 2] = ["garbage_collection_threshold:0.6", "garbage_collection_threshold:0.8"];
+/// What the search adds to the best of them.
+const VARIATIONS: [&str; 6] = [
+    "max_split_size_mb:32",
+    "max_split_size_mb:64",
+    "max_split_size_mb:256",
+    "max_split_size_mb:1024",
+    "roundup_power2_divisions:16",
+    "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
+];
+/// Replays of fewer events than this are so short that the smallest limit is looked for in every row.
+const SHORT: usize = 200_000;
+
+/// What to try.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct WhatIfOptions {
+    /// The device by its ordinal; `None` for the one with an OOM, else the one that reserved most.
+    pub device: Option<u32>,
+    /// Settings as in `PYTORCH_CUDA_ALLOC_CONF`; with any given, only these are tried.
+    pub confs: Vec<String>,
+    /// The cap on reserved memory.
+    pub limit: Option<Bytes>,
+}
+
+/// Runs one device's recording under other settings. `progress` is told how many replays of how many are done; it is
+/// called from several threads.
+pub fn whatif(
+    recording: &Recording,
+    options: &WhatIfOptions,
+    progress: &(dyn Fn(usize, usize) + Sync),
+) -> Result<WhatIfReport, Error> {
+    let device = choose_device(recording, options.device)?;
+    let given: Vec<Candidate> = options.confs.iter().map(|conf| Candidate::given(conf)).collect::<Result<_, _>>()?;
+    let replay = replay::replay(recording, device);
+    let marks = FrameTableMarks::new(recording);
+    let phases = Phases::new(recording, device, &marks);
+    let runner = Runner::new(recording, device, &replay);
+    let cap = options.limit.map(Bytes::get);
+
+    let recorded = Candidate {
+        conf: recording.settings.conf.clone(),
+        role: WhatIfRole::Recorded,
+        config: Config::from(&recording.settings),
+    };
+    let searches = given.is_empty();
+    let mut candidates = vec![recorded];
+    candidates.extend(given);
+    if searches {
+        let limited = UNDER_A_LIMIT.iter().filter(|_| cap.is_some());
+        candidates.extend(ALWAYS.iter().chain(limited).map(|conf| Candidate::of(conf, WhatIfRole::Tried)));
+    }
+    let mut tried =
+        Tried { runner: &runner, cap, marks: &marks, progress, candidates: Vec::new(), outcomes: Vec::new() };
+    tried.run(candidates);
+    if searches {
+        // Vary the best so far; what varies a setting that it has replaces it.
+        let best = tried.best().conf.clone();
+        let variations = VARIATIONS.iter().map(|variation| combine(&best, variation));
+        let found = variations.map(|conf| Candidate::of(&conf, WhatIfRole::Best)).collect();
+        tried.run_quietly(found);
+    }
+    let best = tried.best().clone();
+    let rows = tried.rows(device.events.len() < SHORT);
+    let reserved = rows.first().map(|row| row.peak_reserved_bytes).unwrap_or_default();
+    let failed = rows.first().is_some_and(|row| row.oom);
+    let best_row = rows.iter().find(|row| row.conf == best.conf);
+    let saves = best_row.map(|row| reserved - row.peak_reserved_bytes).filter(|_| !failed);
+    let better =
+        best.config != Config::from(&recording.settings) && (failed || saves.is_some_and(|saves| saves > Bytes::ZERO));
+    Ok(WhatIfReport {
+        schema: SCHEMA,
+        source: source_info(recording, device, &replay, &phases, options.limit),
+        replay: replay.check.clone(),
+        best: better.then(|| best.conf.clone()),
+        saves_bytes: saves.filter(|_| better),
+        whatif: rows,
+    })
+}
+
+#[derive(Clone, Debug)]
+struct Candidate {
+    conf: String,
+    role: WhatIfRole,
+    config: Config,
+}
+
+impl Candidate {
+    fn given(conf: &str) -> Result<Self, Error> {
+        let config = parse_conf(conf).map_err(|source| Error::BadConf { conf: conf.to_owned(), source })?;
+        Ok(Self { conf: conf.to_owned(), role: WhatIfRole::Given, config })
+    }
+
+    /// One of our own, which are all good.
+    fn of(conf: &str, role: WhatIfRole) -> Self {
+        Self { conf: conf.to_owned(), role, config: parse_conf(conf).unwrap_or_default() }
+    }
+}
+
+/// `base` with the setting of `variation`, which replaces one of the same name.
+fn combine(base: &str, variation: &str) -> String {
+    let name = |setting: &str| setting.split(':').next().unwrap_or(setting).to_owned();
+    let mut parts: Vec<&str> = Vec::new();
+    let mut depth = 0_i32;
+    let mut start = 0;
+    for (at, c) in base.char_indices() {
+        match c {
+            '[' => depth += 1,
+            ']' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(&base[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&base[start..]);
+    parts.retain(|part| !part.trim().is_empty() && name(part.trim()) != name(variation));
+    parts.push(variation);
+    parts.join(",")
+}
+
+struct Tried<'a> {
+    runner: &'a Runner<'a>,
+    cap: Option<u64>,
+    marks: &'a FrameTableMarks,
+    progress: &'a (dyn Fn(usize, usize) + Sync),
+    candidates: Vec<Candidate>,
+    outcomes: Vec<Outcome>,
+}
+
+impl Tried<'_> {
+    /// Runs candidates that come to something new, on all cores.
+    fn run(&mut self, candidates: Vec<Candidate>) {
+        let keep = |candidate: &Candidate, known: &[Candidate]| {
+            candidate.role == WhatIfRole::Given || !known.iter().any(|known| known.config == candidate.config)
+        };
+        let first = self.candidates.len();
+        for candidate in candidates {
+            if keep(&candidate, &self.candidates) {
+                self.candidates.push(candidate);
+            }
+        }
+        let new = &self.candidates[first..];
+        let outcomes = in_parallel(new, self.progress, |candidate| self.runner.run(&candidate.config, self.cap));
+        self.outcomes.extend(outcomes);
+    }
+
+    /// The same, keeping of the new ones only the best, and only if it is better than all before.
+    fn run_quietly(&mut self, candidates: Vec<Candidate>) {
+        let first = self.candidates.len();
+        let before = self.best_index();
+        self.run(candidates);
+        let best = self.best_index();
+        let kept = (best != before).then(|| (self.candidates[best].clone(), self.outcomes[best]));
+        self.candidates.truncate(first);
+        self.outcomes.truncate(first);
+        if let Some((candidate, outcome)) = kept {
+            self.candidates.push(candidate);
+            self.outcomes.push(outcome);
+        }
+    }
+
+    /// The candidate that runs to its end, reserves least and flushes its cache least; the first among equals.
+    fn best_index(&self) -> usize {
+        let key = |outcome: &Outcome| {
+            // A gain of less than a segment is none: the simpler settings, which come first, win.
+            let reserved = outcome.counters.peak_reserved / (20 << 20);
+            (outcome.failure.is_some(), reserved, outcome.counters.retries)
+        };
+        (0..self.outcomes.len()).min_by_key(|&index| (key(&self.outcomes[index]), index)).unwrap_or(0)
+    }
+
+    fn best(&self) -> &Candidate {
+        &self.candidates[self.best_index()]
+    }
+
+    fn rows(&self, short: bool) -> Vec<WhatIf> {
+        let best = self.best_index();
+        let indices: Vec<usize> = (0..self.candidates.len()).collect();
+        in_parallel(&indices, &|_, _| {}, |&index| {
+            let (candidate, outcome) = (&self.candidates[index], &self.outcomes[index]);
+            let mut row = self.runner.row(&candidate.conf, candidate.role, self.cap, outcome, self.marks);
+            if short || index == 0 || index == best {
+                let unlimited = if self.cap.is_some() { self.runner.run(&candidate.config, None) } else { *outcome };
+                let limit = self.runner.smallest_limit(&candidate.config, &unlimited);
+                row.smallest_limit_bytes = limit.map(Bytes::new);
+            }
+            row
+        })
+    }
+}
+
+/// Applies `work` to all items on all cores; the results are in the order of the items.
+fn in_parallel<T: Sync, R: Send>(
+    items: &[T],
+    progress: &(dyn Fn(usize, usize) + Sync),
+    work: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let done = AtomicUsize::new(0);
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(items.len()).max(1);
+    let take = || {
+        let mut results = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(index) else { return results };
+            results.push((index, work(item)));
+            progress(done.fetch_add(1, Ordering::Relaxed) + 1, items.len());
+        }
+    };
+    let mut results: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (1..workers).map(|_| scope.spawn(take)).collect();
+        let mut results = take();
+        for handle in handles {
+            match handle.join() {
+                Ok(more) => results.extend(more),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        results
+    });
+    results.sort_by_key(|&(index, _)| index);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variation_replaces_its_own_setting_only() {
+        assert_eq!(combine("", "max_split_size_mb:64"), "max_split_size_mb:64");
+        assert_eq!(
+            combine("expandable_segments:True", "max_split_size_mb:64"),
+            "expandable_segments:True,max_split_size_mb:64"
+        );
+        assert_eq!(
+            combine("roundup_power2_divisions:[256:1,>:8],expandable_segments:True", "roundup_power2_divisions:16"),
+            "expandable_segments:True,roundup_power2_divisions:16"
+        );
+    }
+
+    #[test]
+    fn our_own_settings_are_good() {
+        for conf in ALWAYS.iter().chain(&UNDER_A_LIMIT).chain(&VARIATIONS) {
+            assert!(parse_conf(conf).is_ok(), "{conf}");
+        }
+    }
+
+    #[test]
+    fn results_keep_the_order_of_their_items() {
+        let items: Vec<usize> = (0..100).collect();
+        assert_eq!(
+            in_parallel(&items, &|_, _| {}, |&item| item * 2),
+            items.iter().map(|item| item * 2).collect::<Vec<_>>()
+        );
+    }
+}
