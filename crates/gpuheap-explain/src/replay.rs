@@ -89,6 +89,8 @@ struct Player<'a> {
     looks: usize,
     /// What the policy still maps for the request that is under way.
     growth: VecDeque<(u64, u64)>,
+    /// Where the block begins that this memory becomes.
+    grown: Option<u64>,
     unexplained: usize,
     segment_events: u64,
     matched: u64,
@@ -182,6 +184,7 @@ impl<'a> Player<'a> {
             forced_releases: 0,
             looks: 0,
             growth: VecDeque::new(),
+            grown: None,
             unexplained: 0,
             segment_events: 0,
             matched: 0,
@@ -283,7 +286,7 @@ impl<'a> Player<'a> {
             if is_large && self.config.garbage_collection_threshold > 0.0 {
                 self.heap.count_search();
             }
-            self.compare(event, find(&self.heap, &self.config, lane, rounded), rounded, fresh);
+            self.compare(event, find(&self.heap, &self.config, lane, rounded), (lane, rounded), fresh);
         }
         self.settle_fresh(Some(event.address));
         let placed = self.heap.at(event.address).and_then(|id| {

@@ -72,7 +72,7 @@ impl Heap {
         }
         let behind = block.end();
         let Some((_, end, _)) = self.range_at(block.address) else { return 0 };
-        let next = self.segments.range(behind..end).next().map_or(end, |(&next, _)| next);
+        let next = self.segments.range(behind..end.max(behind)).next().map_or(end, |(&next, _)| next);
         next.saturating_sub(behind)
     }
 
@@ -120,7 +120,7 @@ impl Heap {
         for (&start, range) in self.ranges.by_start.iter().filter(|(_, range)| range.lane == lane) {
             let mut gap_start = start;
             for _ in 0..MOST_LOOKS {
-                let next = self.segments.range(gap_start..range.end).next();
+                let next = self.segments.range(gap_start..range.end.max(gap_start)).next();
                 let gap_end = next.map_or(range.end, |(&next, _)| next);
                 if gap_end > gap_start {
                     let front = self.tails.get(&gap_start).copied();
@@ -141,8 +141,8 @@ impl Heap {
         let mut pieces = Vec::new();
         let mut at = gap_start;
         while covered < size {
-            let next = self.segments.range(at..end).next();
-            let gap = next.map_or(end, |(&next, _)| next) - at;
+            let next = self.segments.range(at..end.max(at)).next();
+            let gap = next.map_or(end, |(&next, _)| next).saturating_sub(at);
             if gap > 0 {
                 let wanted = (size - covered).min(gap).checked_next_multiple_of(handle).unwrap_or(gap).min(gap);
                 pieces.push((at, wanted));
@@ -163,12 +163,6 @@ impl Heap {
             }
         }
         Some(Growth { start, front, pieces })
-    }
-
-    /// Whether the free block at `address` is the last one before unmapped memory: growth looks there first.
-    #[must_use]
-    pub fn grows_without_mapping(&self, address: u64) -> bool {
-        self.at(address).is_some_and(|id| self.room_behind(id) > 0)
     }
 
     /// The whole handles inside a free block of an expandable segment: first address and bytes.

@@ -1,6 +1,7 @@
 //! What the policy would have done, compared with what happened.
 
-use gpuheap_alloc::BlockId;
+use gpuheap_alloc::torch::{Decision, new_memory};
+use gpuheap_alloc::{BlockId, Lane};
 use gpuheap_record::Event;
 
 use super::{Fresh, Player};
@@ -8,12 +9,19 @@ use crate::report::ReplayCheck;
 
 impl Player<'_> {
     /// Compares the free block that the policy takes, if it takes one, with where the block was placed.
-    pub(super) fn compare(&mut self, event: &Event, taken: Option<BlockId>, rounded: u64, fresh: Option<Fresh>) {
+    pub(super) fn compare(
+        &mut self,
+        event: &Event,
+        taken: Option<BlockId>,
+        (lane, rounded): (Lane, u64),
+        fresh: Option<Fresh>,
+    ) {
         if let Some((address, size)) = self.growth.front().copied() {
             self.growth.clear();
             self.mismatch(|| format!("{} bytes were placed, the policy maps {size} more at {address:#x}", event.size));
         }
-        let taken = taken.map(|id| self.heap.block(id).address);
+        // Memory that was just mapped for the request serves it, whatever a search would find now.
+        let taken = self.grown.take().or(taken.map(|id| self.heap.block(id).address));
         let made = self.config.segment_size(rounded);
         match (taken, fresh) {
             (None, Some(fresh)) if made == fresh.size => self.matched += 1,
@@ -36,8 +44,8 @@ impl Player<'_> {
                 )
             }),
             (Some(_), None) => {}
-            // With a split limit, an expandable segment may serve a request that its free block is too large for.
-            (None, None) if self.config.expandable && self.heap.grows_without_mapping(event.address) => {}
+            // With a split limit, a block that is too large to be taken may still be what a segment would grow from.
+            (None, None) if self.grows_into(event.address, lane, rounded) => {}
             (None, None) => self.mismatch(|| {
                 format!(
                     "{} bytes were placed at {:#x}, the policy makes a segment of {made}",
@@ -45,6 +53,13 @@ impl Player<'_> {
                 )
             }),
         }
+    }
+
+    /// Whether the policy grows a segment for the request and needs no new memory for it, as the block at `address` is
+    /// large enough.
+    fn grows_into(&self, address: u64, lane: Lane, rounded: u64) -> bool {
+        let decision = self.config.expandable.then(|| new_memory(&self.heap, &self.config, lane, rounded));
+        matches!(decision, Some(Decision::Grow(growth)) if growth.start == address && growth.pieces.is_empty())
     }
 
     /// Whether the heap ended in the recorded final state.

@@ -2,7 +2,7 @@
 
 use gpuheap_alloc::Lane;
 use gpuheap_alloc::torch::{Decision, SMALL_SEGMENT, new_memory};
-use gpuheap_record::{Event, EventId, EventKind, PoolId, SegmentKind};
+use gpuheap_record::{Event, EventId, EventKind, SegmentKind};
 
 use super::Player;
 use crate::lifetimes::{LaneId, SegmentLife, Tick};
@@ -45,13 +45,12 @@ impl Player<'_> {
         }
         let next = (self.next_allocation < events.len()).then(|| EventId::from_index(self.next_allocation));
         let rounded = next.map_or(event.size, |next| self.config.round(events.size(next)));
+        let kind = self.config.kind(rounded);
         let below = self.device.segments.partition_point(|segment| segment.address <= event.address);
-        let pool = below.checked_sub(1).map(|index| &self.device.segments[index]);
-        let pool = pool.filter(|segment| segment.expandable && event.address - segment.address < segment.total_size);
-        let (pool, kind) = match pool {
-            Some(segment) => (segment.pool, segment.kind),
-            None => (PoolId::default(), self.config.kind(rounded)),
-        };
+        let last = below.checked_sub(1).map(|index| &self.device.segments[index]);
+        let last = last.filter(|segment| segment.expandable && segment.kind == kind);
+        let last = last.filter(|segment| event.address - segment.address < segment.total_size);
+        let pool = last.map(|segment| segment.pool).unwrap_or_default();
         let lane = Lane { pool: event.pool.unwrap_or(pool), kind, stream: self.stream_handle(event) };
         self.predict_growth(event, lane, rounded);
         if self.heap.map(event.address, event.size, lane).is_err() {
@@ -67,8 +66,14 @@ impl Player<'_> {
         let in_range = self.heap.range_at(event.address).is_some_and(|(_, _, known)| known == lane);
         if self.growth.is_empty() {
             match new_memory(&self.heap, &self.config, lane, rounded) {
-                Decision::Grow(growth) => self.growth.extend(growth.pieces),
-                Decision::NewRange(size) if !in_range => self.growth.push_back((event.address, size)),
+                Decision::Grow(growth) => {
+                    self.grown = Some(growth.start);
+                    self.growth.extend(growth.pieces);
+                }
+                Decision::NewRange(size) if !in_range => {
+                    self.grown = Some(event.address);
+                    self.growth.push_back((event.address, size));
+                }
                 _ => {}
             }
         }
@@ -99,6 +104,8 @@ impl Player<'_> {
             self.unexplained += 1;
             return;
         }
+        // Addresses without any memory are given back: the next growth reserves others.
+        self.heap.drop_empty_range(event.address);
         // The range may cut through earlier ones: what is left of each lives on as an entry of its own.
         let end = event.address + event.size;
         let first = self.segment_at.range(..=event.address).next_back().map_or(event.address, |(&address, _)| address);

@@ -3,7 +3,7 @@
 use gpuheap_explain::{
     Class, ClassRule, Confidence, Finding, FindingKind, Holder, LedgerPart, Moment, MomentName, OutOfMemory, PartKind,
     Peaks, Remedy, ReplayCheck, Report, SCHEMA, Site, SourceInfo, StepSource, Steps, TimelinePoint, Verdict,
-    VerdictKind, WhatIf,
+    VerdictKind, WhatIf, WhatIfRole,
 };
 use gpuheap_record::Bytes;
 
@@ -101,8 +101,9 @@ pub(crate) fn healthy() -> Report {
         },
         verdict: Verdict {
             kind: VerdictKind::Healthy,
-            headline: "no leak in 10 steps, and 98 % of the reserved memory is in use at the peak".to_owned(),
+            headline: "Healthy: no leak in 10 steps, and 98 % of the reserved memory is in use at the peak".to_owned(),
             site: None,
+            remedy: "Nothing: this recording shows no fault.".to_owned(),
             confidence: Confidence::High,
         },
         peaks: Peaks {
@@ -194,6 +195,7 @@ pub(crate) fn leak() -> Report {
             headline: "Leak: 7.00 MiB more each optimizer step over 48 steps: graphs of the forward pass are kept"
                 .to_owned(),
             site: Some(train()),
+            remedy: "Keep a number instead of the tensor: `total += loss.item()` or `loss.detach()`".to_owned(),
             confidence: Confidence::High,
         },
         peaks: Peaks {
@@ -247,10 +249,11 @@ pub(crate) fn fragmentation() -> Report {
         source: SourceInfo { path: "gpt2_varlen.pickle.gz".to_owned(), ..healthy.source },
         verdict: Verdict {
             kind: VerdictKind::Fragmentation,
-            headline: "36.5 GiB reserved for 25.3 GiB of tensors: blocks of changing sizes leave gaps that no later \
+            headline: "Fragmentation: 36.5 GiB reserved for 25.3 GiB of tensors: blocks of changing sizes leave gaps that no later \
                        request fits"
                 .to_owned(),
             site: Some(linear()),
+            remedy: "Let segments grow in place; set this before the program starts".to_owned(),
             confidence: Confidence::High,
         },
         peaks: Peaks {
@@ -317,12 +320,17 @@ pub(crate) fn fragmentation() -> Report {
 fn whatif(conf: &str, reserved: u64, segments: u64) -> WhatIf {
     WhatIf {
         conf: conf.to_owned(),
+        role: if conf.is_empty() { WhatIfRole::Recorded } else { WhatIfRole::Tried },
         limit_bytes: None,
         peak_allocated_bytes: Bytes::new(27_130_227_712),
         peak_reserved_bytes: Bytes::new(reserved),
         segments,
+        driver_calls: segments + 12,
         retries: 0,
         oom: false,
+        oom_event: None,
+        oom_site: None,
+        smallest_limit_bytes: None,
         exact: true,
     }
 }
@@ -351,6 +359,7 @@ pub(crate) fn oom() -> Report {
             headline: "Out of memory: 2.00 GiB were asked for the cache of step 41; parameters hold 29.9 of 39.4 GiB"
                 .to_owned(),
             site: Some(generate.clone()),
+            remedy: "Let segments grow in place".to_owned(),
             confidence: Confidence::Medium,
         },
         peak: at.clone(),
@@ -376,7 +385,7 @@ pub(crate) fn oom() -> Report {
             class(Class::Cache, mib(6_500), ""),
             part("rounding", PartKind::Rounding, mib(4), ""),
             part("free, default stream", PartKind::Free, mib(2_416), ""),
-            part("outside the allocator", PartKind::Outside, mib(1_440), "the CUDA context, libraries, others"),
+            part("not reserved by PyTorch", PartKind::Outside, mib(1_440), "the CUDA context, libraries, others"),
         ],
         holders,
         steps: Steps { count: 0, how: StepSource::None, unit: String::new() },
@@ -415,8 +424,9 @@ pub(crate) fn stranded() -> Report {
     Report {
         verdict: Verdict {
             kind: VerdictKind::Stranded,
-            headline: "6.10 GiB stay cached for stream 0x7f31c40, which allocated last at event 2,004".to_owned(),
+            headline: "Stranded memory: 6.10 GiB stay cached for stream 0x7f31c40, which allocated last at event 2,004".to_owned(),
             site: Some(site("/home/ada/project/prefetch.py", 52, "warm_up")),
+            remedy: "Call `torch.cuda.empty_cache()` once after the warm-up, or allocate on the default stream".to_owned(),
             confidence: Confidence::High,
         },
         ledger: vec![
@@ -452,8 +462,9 @@ pub(crate) fn sawtooth() -> Report {
     Report {
         verdict: Verdict {
             kind: VerdictKind::Sawtooth,
-            headline: "up to 3.10 GiB of garbage pile up until Python's collector runs".to_owned(),
+            headline: "Sawtooth: up to 3.10 GiB of garbage pile up until Python's collector runs".to_owned(),
             site: Some(train()),
+            remedy: "Call `gc.collect()` every few steps, or break the cycle".to_owned(),
             confidence: Confidence::Low,
         },
         ..leak()

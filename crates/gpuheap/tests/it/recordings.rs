@@ -207,7 +207,7 @@ fn out_of_memory_names_the_request_the_limit_and_what_fills_it() {
     let limit = 16_u64 << 30;
     assert!(bytes(&oom["limit_at_least_bytes"]) <= limit && limit < bytes(&oom["limit_below_bytes"]));
     let headline = report["verdict"]["headline"].as_str().unwrap();
-    for part in ["250 MiB asked for", "limit of about 16.0 GiB", "82.7 MiB cached", "not fragmentation"] {
+    for part in ["250 MiB asked for", "limit of about 16 GiB", "82.7 MiB cached", "not fragmentation"] {
         assert!(headline.contains(part), "{headline}");
     }
     let given = explain_json(&recording("models", "llama_oom"), &["--at", "end"]);
@@ -215,7 +215,7 @@ fn out_of_memory_names_the_request_the_limit_and_what_fills_it() {
 
     let report = explain_json(&recording("edge", "oom_in_backward"), &[]);
     let headline = report["verdict"]["headline"].as_str().unwrap();
-    assert!(headline.contains("512 MiB asked for under a limit of about 6.04 GiB"), "{headline}");
+    assert!(headline.contains("512 MiB asked for under a limit of about 6 GiB"), "{headline}");
     let activations = bytes(&report["oom"]["by_class"]["activations"]);
     assert!(activations * 10 > bytes(&report["oom"]["allocated_bytes"]) * 8, "activations fill it");
     assert_eq!(report["oom"]["holders"][0]["class"], "activations");
