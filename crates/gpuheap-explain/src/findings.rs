@@ -7,6 +7,7 @@ mod leak;
 mod oom;
 mod pending;
 mod sawtooth;
+mod settings;
 mod stranded;
 
 pub(crate) use leak::too_short as leak_too_short;
@@ -71,8 +72,10 @@ pub(crate) fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         last,
     ];
     let mut all: Vec<Finding> = all.into_iter().flatten().collect();
-    for finding in &mut all {
-        finding.id = format!("{}-1", kind_name(finding.kind));
+    all.extend(settings::find(facts));
+    for index in 0..all.len() {
+        let same = all[..index].iter().filter(|before| before.kind == all[index].kind).count();
+        all[index].id = format!("{}-{}", kind_name(all[index].kind), same + 1);
     }
     all
 }
@@ -87,6 +90,7 @@ fn kind_name(kind: FindingKind) -> &'static str {
         FindingKind::GrowingWorkingSet => "growing-working-set",
         FindingKind::Kept => "kept",
         FindingKind::DeferredFrees => "deferred-frees",
+        FindingKind::Settings => "settings",
     }
 }
 

@@ -423,6 +423,8 @@ pub enum FindingKind {
     Kept,
     /// Memory waits long for another stream before it can be used again.
     DeferredFrees,
+    /// Allocator settings that do nothing, or harm.
+    Settings,
 }
 
 /// What to do about a finding.

@@ -11,7 +11,7 @@ pub(crate) fn verdict(facts: &Facts<'_>, findings: &[Finding]) -> Verdict {
         FindingKind::Sawtooth => Some(VerdictKind::Sawtooth),
         FindingKind::Stranded => Some(VerdictKind::Stranded),
         FindingKind::Fragmentation => Some(VerdictKind::Fragmentation),
-        FindingKind::GrowingWorkingSet | FindingKind::Kept | FindingKind::DeferredFrees => None,
+        FindingKind::GrowingWorkingSet | FindingKind::Kept | FindingKind::DeferredFrees | FindingKind::Settings => None,
     };
     let survived_oom = |finding: &Finding| {
         finding.kind == FindingKind::Oom && facts.oom.as_ref().is_some_and(|&(tick, _)| oom_went_on(facts, tick))
@@ -77,7 +77,7 @@ fn healthy(facts: &Facts<'_>, findings: &[Finding]) -> Verdict {
         has(FindingKind::Kept).map(|finding| finding.title.clone()),
         has(FindingKind::Oom).map(|_| "an allocation failed and the program went on".to_owned()),
     ];
-    let besides: String = besides.into_iter().flatten().map(|text| format!("; {text}")).collect();
+    let besides: Vec<String> = besides.into_iter().flatten().collect();
     let remedy = match () {
         () if nothing_to_judge => {
             "Record a history: call `torch.cuda.memory._record_memory_history()` before the model is built."
@@ -97,7 +97,7 @@ fn healthy(facts: &Facts<'_>, findings: &[Finding]) -> Verdict {
     };
     Verdict {
         kind: VerdictKind::Healthy,
-        headline: format!("Healthy: {memory}; {judgement}{besides}"),
+        headline: format!("Healthy: {}", [vec![memory, judgement], besides].concat().join("; ")),
         site: None,
         remedy: remedy.to_owned(),
         confidence,

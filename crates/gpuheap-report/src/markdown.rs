@@ -2,7 +2,7 @@
 
 mod inline;
 
-use gpuheap_explain::{Finding, Holder, Report};
+use gpuheap_explain::{Finding, Holder, LedgerPart, Report};
 use gpuheap_record::Bytes;
 
 use crate::{sentences, terminal, text};
@@ -21,7 +21,7 @@ pub fn to_markdown(report: &Report) -> String {
     oom(&mut page, report);
     if !report.holders.is_empty() {
         let title = format!("Who held memory {}", sentences::moment(report.ledger_at));
-        let of = sentences::allocated_at_ledger(report);
+        let of = sentences::ledger_moment(report).allocated_bytes;
         page.folded(&title, |page| holders(page, &report.holders, of));
     }
     let drawing = terminal::drawing(report);
@@ -80,6 +80,9 @@ fn verdict(page: &mut Page, report: &Report) {
     if let (Some(main), _) = sentences::main_finding(report) {
         remedy(page, main);
     }
+    if let Some(remedy) = sentences::verdict_remedy(report) {
+        page.block(&format!("**Change:** {}", prose(remedy)));
+    }
     if let Some(oom) = &report.oom {
         page.block(&format!("**Request:** {}.", sentences::request(oom)));
     }
@@ -89,7 +92,7 @@ fn remedy(page: &mut Page, finding: &Finding) {
     let remedy = &finding.remedy;
     page.block(&format!("**Change:** {}", prose(&sentences::remedy(remedy))));
     if let Some(conf) = &remedy.conf {
-        page.block(&inline::fenced("sh", &format!("export {}", text::conf_line(conf))));
+        page.block(&inline::fenced("sh", &text::conf_line(conf)));
     }
 }
 
@@ -98,18 +101,18 @@ fn ledger(page: &mut Page, report: &Report) {
         return;
     }
     page.block(&format!("**Where the memory was {}**", sentences::moment(report.ledger_at)));
-    let total: Bytes = report.ledger.iter().map(|part| part.bytes).sum();
-    let mut rows: Vec<Vec<String>> = report
-        .ledger
-        .iter()
-        .map(|part| vec![cell(&part.part), part.bytes.to_string(), text::share(part.bytes, total), cell(&part.detail)])
-        .collect();
-    rows.push(vec![
-        format!("**= {}**", sentences::sum_name(&report.ledger)),
-        format!("**{total}**"),
-        String::new(),
-        String::new(),
-    ]);
+    let (parts, outside) = sentences::ledger(report);
+    let reserved: Bytes = parts.iter().map(|part| part.bytes).sum();
+    let row =
+        |part: &&LedgerPart, share: String| vec![cell(&part.part), part.bytes.to_string(), share, cell(&part.detail)];
+    let sum =
+        |name: &str, bytes: Bytes| vec![format!("**= {name}**"), format!("**{bytes}**"), String::new(), String::new()];
+    let mut rows: Vec<Vec<String>> = parts.iter().map(|part| row(part, text::share(part.bytes, reserved))).collect();
+    rows.push(sum("reserved", reserved));
+    if let Some(outside) = outside {
+        rows.push(row(&outside, String::new()));
+        rows.push(sum("limit", reserved + outside.bytes));
+    }
     page.table(&["part", "bytes:", "share:", "what"], &rows);
 }
 
@@ -119,7 +122,7 @@ fn facts(page: &mut Page, report: &Report) {
         format!("Steps: {}", prose(&sentences::steps(&report.steps))),
         format!("Replay: {}", prose(&sentences::replay(&report.replay))),
     ];
-    facts.extend(report.source.notes.iter().map(|note| format!("Note: {}", prose(note))));
+    facts.extend(report.source.notes.iter().map(|note| format!("Note: {}", prose(&sentences::note(note)))));
     page.list(&facts);
 }
 
@@ -158,8 +161,8 @@ fn oom(page: &mut Page, report: &Report) {
             format!("Limit: {}", sentences::limit(oom)),
         ]);
         page.list(&items);
-        if !oom.holders.is_empty() {
-            holders(page, &oom.holders, oom.moment.allocated_bytes);
+        if let Some(of_failure) = sentences::holders_at_failure(report, oom) {
+            holders(page, of_failure, oom.moment.allocated_bytes);
         }
     });
 }
@@ -177,7 +180,7 @@ fn holders(page: &mut Page, holders: &[Holder], of: Bytes) {
             ]
         })
         .collect();
-    page.table(&["held:", "share:", "blocks:", "class", "by"], &rows);
+    page.table(&["held:", "of allocated:", "blocks:", "class", "by"], &rows);
 }
 
 fn rest(page: &mut Page, report: &Report) {
@@ -222,7 +225,7 @@ fn rest(page: &mut Page, report: &Report) {
     }
     page.folded("Source", |page| {
         page.list(&[
-            format!("File: {}", code(&report.source.path)),
+            format!("File: {}", code(sentences::file(&report.source))),
             format!("Format: {}, {}", prose(&report.source.format), report.source.bytes),
             format!("Device: {}", sentences::device(report)),
             format!("Events: {}", sentences::events(report)),

@@ -1,8 +1,8 @@
 //! What the forms of a report say in the same words.
 
 use gpuheap_explain::{
-    Finding, LedgerPart, Moment, MomentName, OutOfMemory, PartKind, Remedy, ReplayCheck, Report, StepSource, Steps,
-    VerdictKind, WhatIf,
+    Finding, Holder, LedgerPart, Moment, MomentName, OutOfMemory, PartKind, Remedy, ReplayCheck, Report, SourceInfo,
+    StepSource, Steps, VerdictKind, WhatIf,
 };
 use gpuheap_record::Bytes;
 
@@ -38,19 +38,27 @@ pub(crate) fn event(moment: &Moment) -> String {
     moment.event.map_or_else(|| "start".to_owned(), text::count)
 }
 
-/// Allocated bytes at the moment of the ledger and the holders.
-pub(crate) fn allocated_at_ledger(report: &Report) -> Bytes {
+/// The moment of the ledger and the holders.
+pub(crate) fn ledger_moment(report: &Report) -> &Moment {
     match (report.ledger_at, &report.oom) {
-        (MomentName::Oom, Some(oom)) => oom.moment.allocated_bytes,
-        (MomentName::End, _) => report.end.allocated_bytes,
-        (MomentName::PeakReserved, _) => report.peak_reserved.allocated_bytes,
-        _ => report.peak.allocated_bytes,
+        (MomentName::Oom, Some(oom)) => &oom.moment,
+        (MomentName::End, _) => &report.end,
+        (MomentName::PeakReserved, _) => &report.peak_reserved,
+        _ => &report.peak,
     }
 }
 
-/// What the parts of a ledger add up to.
-pub(crate) fn sum_name(ledger: &[LedgerPart]) -> &'static str {
-    if ledger.iter().any(|part| part.kind == PartKind::Outside) { "limit" } else { "reserved" }
+/// Who held memory at the failed allocation, unless the report's holders are just these.
+pub(crate) fn holders_at_failure<'a>(report: &'a Report, oom: &'a OutOfMemory) -> Option<&'a [Holder]> {
+    let told_already = oom.holders.is_empty() || oom.holders == report.holders;
+    (!told_already).then_some(oom.holders.as_slice())
+}
+
+/// The parts of the ledger that are reserved and not empty, and the one that is not reserved.
+pub(crate) fn ledger(report: &Report) -> (Vec<&LedgerPart>, Option<&LedgerPart>) {
+    let parts = report.ledger.iter().filter(|part| part.bytes > Bytes::ZERO);
+    let (outside, reserved): (Vec<_>, Vec<_>) = parts.partition(|part| part.kind == PartKind::Outside);
+    (reserved, outside.first().copied())
 }
 
 pub(crate) fn peaks(report: &Report) -> String {
@@ -65,26 +73,61 @@ pub(crate) fn peaks(report: &Report) -> String {
 
 pub(crate) fn steps(steps: &Steps) -> String {
     let how = match steps.how {
-        StepSource::Annotation => "marked in the recording",
+        StepSource::Annotation => "from PyTorch's annotations",
         StepSource::OptimizerFrames => "seen in the stacks",
-        StepSource::Period => "seen in what recurs",
+        StepSource::Period => "from what recurs",
         StepSource::None => return "none found".to_owned(),
     };
-    match steps.unit.as_str() {
-        "" => format!("{}, {how}", text::count(steps.count)),
-        unit => format!("{} × {unit}, {how}", text::count(steps.count)),
+    format!("{}, {how}", turns(steps))
+}
+
+/// `12 optimizer steps`, `20 backward passes`, `40 turns (call of train.py:28)`.
+pub(crate) fn turns(steps: &Steps) -> String {
+    let count = text::count(steps.count);
+    let one = steps.count == 1;
+    let unit = steps.unit.as_str();
+    if unit.is_empty() || unit.starts_with("call of ") {
+        let turns = if one { "turn" } else { "turns" };
+        let unit = if unit.is_empty() { String::new() } else { format!(" ({unit})") };
+        format!("{count} {turns}{unit}")
+    } else if unit.starts_with('`') {
+        format!("{count} {} of {unit}", if one { "call" } else { "calls" })
+    } else if one {
+        format!("{count} {unit}")
+    } else if let Some(of) = unit.strip_prefix("round of ") {
+        format!("{count} rounds of {of}")
+    } else {
+        format!("{count} {unit}{}", if unit.ends_with('s') { "es" } else { "s" })
     }
 }
 
 pub(crate) fn replay(replay: &ReplayCheck) -> String {
-    let exact = if replay.exact { "exact" } else { "not exact" };
     let matched = text::count(replay.matched);
     let of = text::counted(replay.segment_events, "segment event", "segment events");
-    let line = format!("{exact}: {matched} of {of} predicted with {}", text::settings(&replay.conf));
-    match &replay.first_mismatch {
-        Some(first) if !replay.exact => format!("{line}; first difference: {first}"),
-        _ => line,
+    match (replay.exact, replay.segment_events) {
+        (true, 0) => "exact: no segment events in the recording".to_owned(),
+        (true, _) => format!("exact: {matched} of {of} predicted with {}", text::settings(&replay.conf)),
+        (false, _) => {
+            let first = replay.first_mismatch.as_ref().map(|first| format!("; first difference: {first}"));
+            format!("sizes as recorded; {matched} of {of} predicted{}", first.unwrap_or_default())
+        }
     }
+}
+
+/// What to do, where no finding is the main one.
+pub(crate) fn verdict_remedy(report: &Report) -> Option<&str> {
+    let remedy = report.verdict.remedy.as_str();
+    (main_finding(report).0.is_none() && !remedy.is_empty()).then_some(remedy)
+}
+
+/// A note as a sentence.
+pub(crate) fn note(note: &str) -> String {
+    text::capitalized(note)
+}
+
+/// The file that was read.
+pub(crate) fn file(source: &SourceInfo) -> &str {
+    if source.path == "-" { "standard input" } else { &source.path }
 }
 
 /// The finding that the verdict is about, and the others. What a healthy recording has found is only worth knowing.
@@ -97,7 +140,7 @@ pub(crate) fn main_finding(report: &Report) -> (Option<&Finding>, &[Finding]) {
 
 /// What to do, and what that saves.
 pub(crate) fn remedy(remedy: &Remedy) -> String {
-    match remedy.saves_bytes {
+    match remedy.saves_bytes.filter(|&bytes| bytes > Bytes::ZERO) {
         Some(bytes) if remedy.text.ends_with('.') => format!("{} Saves {bytes}.", remedy.text),
         Some(bytes) => format!("{} (saves {bytes})", remedy.text),
         None => remedy.text.clone(),
@@ -120,6 +163,7 @@ pub(crate) fn failed(oom: &OutOfMemory) -> String {
 /// The cap that explains the failure.
 pub(crate) fn limit(oom: &OutOfMemory) -> String {
     match oom.limit_below_bytes {
+        Some(below) if below.to_string() == oom.limit_at_least_bytes.to_string() => below.to_string(),
         Some(below) => format!("between {} and {below}", oom.limit_at_least_bytes),
         None => format!("at least {}", oom.limit_at_least_bytes),
     }

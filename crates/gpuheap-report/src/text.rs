@@ -153,10 +153,24 @@ pub(crate) fn confidence(confidence: Confidence) -> &'static str {
 pub(crate) fn conf_line(conf: &str) -> String {
     let conf = sanitize(conf);
     let plain = |c: char| c.is_ascii_alphanumeric() || "_:,.-+/=".contains(c);
-    if conf.chars().all(plain) {
-        format!("PYTORCH_CUDA_ALLOC_CONF={conf}")
+    if conf.is_empty() {
+        "unset PYTORCH_CUDA_ALLOC_CONF".to_owned()
+    } else if conf.chars().all(plain) {
+        format!("{SET_CONF}{conf}")
     } else {
-        format!("PYTORCH_CUDA_ALLOC_CONF='{}'", conf.replace('\'', "'\\''"))
+        format!("{SET_CONF}'{}'", conf.replace('\'', "'\\''"))
+    }
+}
+
+/// What a line that sets `conf` starts with.
+pub(crate) const SET_CONF: &str = "export PYTORCH_CUDA_ALLOC_CONF=";
+
+/// `text` with its first letter as at the start of a sentence.
+pub(crate) fn capitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) => first.to_uppercase().chain(letters).collect(),
+        None => String::new(),
     }
 }
 
@@ -326,9 +340,10 @@ mod tests {
 
     #[test]
     fn settings_can_be_pasted_into_a_shell() {
-        assert_eq!(conf_line("expandable_segments:True"), "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
-        assert_eq!(conf_line("a:[1:2]"), "PYTORCH_CUDA_ALLOC_CONF='a:[1:2]'");
-        assert_eq!(conf_line("a'$(b)"), "PYTORCH_CUDA_ALLOC_CONF='a'\\''$(b)'");
+        assert_eq!(conf_line("expandable_segments:True"), "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
+        assert_eq!(conf_line("a:[1:2]"), "export PYTORCH_CUDA_ALLOC_CONF='a:[1:2]'");
+        assert_eq!(conf_line("a'$(b)"), "export PYTORCH_CUDA_ALLOC_CONF='a'\\''$(b)'");
+        assert_eq!(conf_line(""), "unset PYTORCH_CUDA_ALLOC_CONF");
     }
 
     #[test]

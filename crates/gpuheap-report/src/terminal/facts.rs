@@ -13,7 +13,7 @@ pub(super) fn show(page: &mut Page, report: &Report) {
     page.field("Replay", Role::Plain, &sentences::replay(&report.replay));
     page.field("Source", Role::Plain, &source(page, report));
     for (index, note) in report.source.notes.iter().enumerate() {
-        page.field(if index == 0 { "Notes" } else { "" }, Role::Plain, note);
+        page.field(if index == 0 { "Notes" } else { "" }, Role::Plain, &sentences::note(note));
     }
     if !page.details() {
         page.field("More", Role::Faint, "`--details` adds evidence, stacks, holders and class rules");
@@ -27,5 +27,5 @@ fn source(page: &Page, report: &Report) -> String {
         rest = format!("{rest}, device {} of {}", source.device, text::count(source.devices));
     }
     let room = page.width().saturating_sub(LABEL + rest.len()).max(16);
-    format!("{}{rest}", text::cut_path(&text::sanitize(&source.path), room))
+    format!("{}{rest}", text::cut_path(&text::sanitize(sentences::file(source)), room))
 }

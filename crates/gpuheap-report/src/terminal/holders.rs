@@ -13,7 +13,7 @@ const FIRST: usize = 3;
 
 const COLUMNS: [Column; 5] = [
     Column::new("held"),
-    Column::new("share"),
+    Column::new("of allocated"),
     Column::from("blocks", 100),
     Column::from("class", 60),
     Column::new("by"),
@@ -23,7 +23,7 @@ const COLUMNS: [Column; 5] = [
 pub(super) fn show_first(page: &mut Page, report: &Report) {
     let (holders, of) = match (&report.oom, report.verdict.kind) {
         (Some(oom), VerdictKind::Oom) => (&oom.holders, oom.moment.allocated_bytes),
-        (_, VerdictKind::Healthy) => (&report.holders, sentences::allocated_at_ledger(report)),
+        (_, VerdictKind::Healthy) => (&report.holders, sentences::ledger_moment(report).allocated_bytes),
         _ => return,
     };
     if holders.is_empty() || page.details() {
@@ -39,7 +39,7 @@ pub(super) fn show_all(page: &mut Page, report: &Report) {
         return;
     }
     page.heading(&format!("Who held memory {}", sentences::moment(report.ledger_at)));
-    table(page, &report.holders, sentences::allocated_at_ledger(report));
+    table(page, &report.holders, sentences::ledger_moment(report).allocated_bytes);
 }
 
 pub(super) fn table(page: &mut Page, holders: &[Holder], of: Bytes) {

@@ -17,38 +17,55 @@ const SIZE: usize = 8;
 const SHARE: usize = 5;
 
 pub(super) fn show(page: &mut Page, report: &Report) {
-    if report.ledger.is_empty() {
+    let (parts, outside) = sentences::ledger(report);
+    if parts.is_empty() && outside.is_none() {
         return;
     }
     page.heading(&format!("Where the memory was {}", sentences::moment(report.ledger_at)));
-    let total = report.ledger.iter().map(|part| part.bytes).sum();
-    let (shown, rest) = split(&report.ledger, page.details());
+    let reserved = parts.iter().map(|part| part.bytes).sum();
+    let (shown, rest) = split(&parts, reserved, page.details());
     let rest_bytes: Bytes = rest.iter().map(|part| part.bytes).sum();
     let rest_name = format!("{} smaller parts", rest.len());
-    let sum_name = sentences::sum_name(&report.ledger);
 
-    let names = shown.iter().map(|part| page.folded(&part.part)).collect::<Vec<_>>();
-    let widest = names.iter().map(|name| text::width(name)).chain([rest_name.len(), sum_name.len() + 2]).max();
+    let names = shown.iter().chain(&outside).map(|part| text::width(&page.folded(&part.part)));
+    let widest = names.chain([rest_name.len(), "= reserved".len()]).max();
     let name_width = widest.unwrap_or(0).min(page.width().saturating_sub(SIZE + SHARE + 6).min(30));
     let bars = page.width().saturating_sub(name_width + SIZE + SHARE + 8).min(48);
-    let row = |page: &mut Page, role, name: &str, bytes: Bytes| {
+    let figures = |page: &Page, name: &str, bytes: Bytes| {
         let name = page.cut(name, name_width);
         let padding = " ".repeat(name_width - text::width(&name));
-        let figures = format!("{padding}  {bytes:>SIZE$} {:>SHARE$}  ", text::share(bytes, total));
-        let bar = bar(bytes, total, bars, page.style().unicode);
-        page.line(Line::of(Role::Plain, "  ").with(role, &name).with(Role::Plain, &figures).with(role, &bar));
+        (name, format!("{padding}  {bytes:>SIZE$}"))
     };
-    for (part, name) in shown.iter().zip(&names) {
-        row(page, role(part), name, part.bytes);
+    let row = |page: &mut Page, role, name: &str, bytes: Bytes| {
+        let (name, size) = figures(page, name, bytes);
+        let share = format!(" {:>SHARE$}  ", text::share(bytes, reserved));
+        let bar = bar(bytes, reserved, bars, page.style().unicode);
+        let line = Line::of(Role::Plain, "  ").with(role, &name).with(Role::Plain, &size);
+        page.line(line.with(Role::Plain, &share).with(role, &bar));
+    };
+    let sum = |page: &mut Page, name: &str, bytes: Bytes| {
+        let (name, size) = figures(page, name, bytes);
+        page.line(Line::of(Role::Plain, "  ").with(Role::Strong, &(name + &size)));
+    };
+    let detail = |page: &mut Page, part: &LedgerPart| {
         if page.details() && !part.detail.is_empty() {
             page.paragraph("      ", 6, Role::Faint, &part.detail);
         }
+    };
+    for part in &shown {
+        row(page, role(part), &part.part, part.bytes);
+        detail(page, part);
     }
     if !rest.is_empty() {
         row(page, Role::Faint, &rest_name, rest_bytes);
     }
-    let sum = format!("{:<name_width$}  {total:>SIZE$}", format!("= {sum_name}"));
-    page.line(Line::of(Role::Plain, "  ").with(Role::Strong, &sum));
+    sum(page, "= reserved", reserved);
+    if let Some(outside) = outside {
+        let (name, size) = figures(page, &outside.part, outside.bytes);
+        page.line(Line::of(Role::Plain, "  ").with(role(outside), &name).with(Role::Plain, &size));
+        detail(page, outside);
+        sum(page, "= limit", reserved + outside.bytes);
+    }
 }
 
 fn role(part: &LedgerPart) -> Role {
@@ -56,8 +73,7 @@ fn role(part: &LedgerPart) -> Role {
 }
 
 /// The parts to show, in their order, and the others. Nothing stands for just one other.
-fn split(ledger: &[LedgerPart], all: bool) -> (Vec<&LedgerPart>, Vec<&LedgerPart>) {
-    let total: Bytes = ledger.iter().map(|part| part.bytes).sum();
+fn split<'a>(ledger: &[&'a LedgerPart], total: Bytes, all: bool) -> (Vec<&'a LedgerPart>, Vec<&'a LedgerPart>) {
     let mut by_size: Vec<usize> = (0..ledger.len()).collect();
     by_size.sort_by_key(|&at| std::cmp::Reverse(ledger[at].bytes));
     // What is free is part of the answer, however little it is.
@@ -65,8 +81,8 @@ fn split(ledger: &[LedgerPart], all: bool) -> (Vec<&LedgerPart>, Vec<&LedgerPart
     by_size.truncate(PARTS);
     let (shown, rest): (Vec<usize>, Vec<usize>) = (0..ledger.len()).partition(|at| by_size.contains(at));
     if all || rest.len() < 2 {
-        return (ledger.iter().collect(), Vec::new());
+        return (ledger.to_vec(), Vec::new());
     }
-    let parts = |rows: Vec<usize>| rows.into_iter().map(|at| &ledger[at]).collect();
+    let parts = |rows: Vec<usize>| rows.into_iter().map(|at| ledger[at]).collect();
     (parts(shown), parts(rest))
 }

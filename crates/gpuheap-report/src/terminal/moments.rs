@@ -30,12 +30,13 @@ pub(super) fn show(page: &mut Page, report: &Report) {
         })
         .collect();
     page.table(&COLUMNS, &rows);
-    by_class(page, "Allocated by class at the peak", &report.peak);
-    by_class(page, "Allocated by class at the end", &report.end);
+    by_class(page, report, "Allocated by class at the peak", &report.peak);
+    by_class(page, report, "Allocated by class at the end", &report.end);
 }
 
-fn by_class(page: &mut Page, title: &str, moment: &Moment) {
-    if moment.by_class.is_empty() {
+/// The ledger shows its own moment already.
+fn by_class(page: &mut Page, report: &Report, title: &str, moment: &Moment) {
+    if moment.by_class.is_empty() || moment.by_class == sentences::ledger_moment(report).by_class {
         return;
     }
     page.heading(title);

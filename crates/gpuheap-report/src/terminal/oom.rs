@@ -28,8 +28,8 @@ pub(super) fn show(page: &mut Page, report: &Report) {
     page.field("Device", Role::Plain, &format!("{:>8} left", oom.device_free_bytes));
     page.field("Least", Role::Plain, &format!("{:>8} without any waste, the request included", oom.ideal_bytes));
     page.field("Limit", Role::Plain, &sentences::limit(oom));
-    if !oom.holders.is_empty() {
+    if let Some(holders) = sentences::holders_at_failure(report, oom) {
         page.heading("What filled the card");
-        table(page, &oom.holders, oom.moment.allocated_bytes);
+        table(page, holders, oom.moment.allocated_bytes);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::Style;
 use super::palette::Role;
-use crate::text::{ascii, char_width, sanitize, width, wrap};
+use crate::text::{SET_CONF, ascii, char_width, conf_line, sanitize, width, wrap};
 
 /// Columns of the labels at the left of fields.
 pub(super) const LABEL: usize = 12;
@@ -114,6 +114,29 @@ impl Page {
         for (index, part) in wrap(&text, room, room).iter().enumerate() {
             let label = if index == 0 { label } else { "" };
             self.line(Line::of(Role::Faint, &format!("{label:<LABEL$}")).with(role, part));
+        }
+    }
+
+    /// A label and the line of a shell that sets `conf`, in a form that can be copied as it stands wherever that is
+    /// possible: beside the label, else without it, else broken where a shell puts it together again.
+    pub(super) fn settings(&mut self, label: &str, conf: &str) {
+        let line = self.folded(&conf_line(conf));
+        if LABEL + width(&line) <= self.width() {
+            return self.field(label, Role::Code, &line);
+        }
+        self.field(label, Role::Plain, "");
+        self.command(&line);
+    }
+
+    /// The line of a shell that sets settings, from the first column on.
+    pub(super) fn command(&mut self, line: &str) {
+        let line = self.folded(line);
+        match line.strip_prefix(SET_CONF) {
+            Some(value) if width(&line) > self.width() => {
+                self.paragraph("", 0, Role::Code, &format!("{SET_CONF}\\"));
+                self.paragraph("", 0, Role::Code, value);
+            }
+            _ => self.paragraph("", 0, Role::Code, &line),
         }
     }
 

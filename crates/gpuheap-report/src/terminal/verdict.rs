@@ -1,6 +1,6 @@
 //! The answer: what is wrong, where, how sure, what to change.
 
-use gpuheap_explain::{Finding, Report, VerdictKind};
+use gpuheap_explain::{Finding, Report};
 
 use super::page::{LABEL, Line, Page};
 use super::palette::Role;
@@ -22,10 +22,11 @@ pub(super) fn show(page: &mut Page, report: &Report) {
     let (main, rest) = sentences::main_finding(report);
     match main {
         Some(main) => remedy(page, main),
-        None if verdict.kind == VerdictKind::Healthy => {
-            page.field("Change", Role::Plain, "nothing: this recording shows no fault");
+        None => {
+            if let Some(remedy) = sentences::verdict_remedy(report) {
+                page.field("Change", Role::Plain, remedy);
+            }
         }
-        None => {}
     }
     if let Some(oom) = &report.oom {
         page.field("Request", Role::Plain, &sentences::request(oom));
@@ -60,14 +61,8 @@ fn place(page: &mut Page, report: &Report) {
 pub(super) fn remedy(page: &mut Page, finding: &Finding) {
     let remedy = &finding.remedy;
     page.field("Change", Role::Plain, &sentences::remedy(remedy));
-    let Some(conf) = &remedy.conf else { return };
-    let conf = page.folded(&text::conf_line(conf));
-    if text::width(&conf) + LABEL <= page.width() {
-        page.field("Set", Role::Code, &conf);
-    } else {
-        // Without the label there is more room: a line that is broken cannot be copied as it is.
-        page.field("Set", Role::Plain, "");
-        page.paragraph("", 0, Role::Code, &conf);
+    if let Some(conf) = &remedy.conf {
+        page.settings(if conf.is_empty() { "Run" } else { "Set" }, conf);
     }
 }
 

@@ -424,9 +424,11 @@ pub(crate) fn stranded() -> Report {
     Report {
         verdict: Verdict {
             kind: VerdictKind::Stranded,
-            headline: "Stranded memory: 6.10 GiB stay cached for stream 0x7f31c40, which allocated last at event 2,004".to_owned(),
+            headline: "Stranded memory: 6.10 GiB stay cached for stream 0x7f31c40, which allocated last at event 2,004"
+                .to_owned(),
             site: Some(site("/home/ada/project/prefetch.py", 52, "warm_up")),
-            remedy: "Call `torch.cuda.empty_cache()` once after the warm-up, or allocate on the default stream".to_owned(),
+            remedy: "Call `torch.cuda.empty_cache()` once after the warm-up, or allocate on the default stream"
+                .to_owned(),
             confidence: Confidence::High,
         },
         ledger: vec![
