@@ -2,7 +2,7 @@
 
 Each program allocates and frees blocks of random sizes on two streams, with `empty_cache` now and then, and is the same
 under every setting. For each run the memory snapshot with its whole history and the allocator's counters are written;
-`cargo xtask policy FOLDER` compares both with gpuheap's replay and with what gpuheap predicts from the stock run.
+`compare.py` compares both with gpuheap's replay and with what gpuheap predicts from the stock run.
 
     python gpu/policy.py OUT [SEEDS]
 """
