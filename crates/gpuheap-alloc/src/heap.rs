@@ -6,8 +6,8 @@ mod ranges;
 
 use std::collections::BTreeMap;
 
+use foldhash::HashMap;
 use gpuheap_record::{BlockState, PoolId, SegmentKind};
-use rustc_hash::FxHashMap;
 
 pub use lanes::Lane;
 use lanes::Lanes;
@@ -160,7 +160,7 @@ type FreeBlocks = BTreeMap<(u64, u64), BlockId>;
 pub struct Heap {
     blocks: Vec<Block>,
     vacant: Vec<BlockId>,
-    by_address: FxHashMap<u64, BlockId>,
+    by_address: HashMap<u64, BlockId>,
     free: Vec<FreeBlocks>,
     lanes: Lanes,
     segments: BTreeMap<u64, Segment>,
@@ -168,12 +168,13 @@ pub struct Heap {
     /// Free blocks of expandable segments by address, where blocks can be found by it.
     free_expandable: BTreeMap<u64, BlockId>,
     /// The last block of each expandable segment, by the address behind it.
-    tails: FxHashMap<u64, BlockId>,
+    tails: HashMap<u64, BlockId>,
     totals: Totals,
     /// Whether blocks can be found by their address.
     without_addresses: bool,
     /// Searches of the default large pool so far.
     searches: u64,
+    free_count: usize,
 }
 
 impl Heap {
@@ -227,14 +228,14 @@ impl Heap {
 
     /// The free blocks of one kind of one pool in search order (stream, size, address).
     pub fn free_blocks(&self, pool: PoolId, kind: SegmentKind) -> impl Iterator<Item = (BlockId, &Block)> {
-        let of_pool = self.lanes.order.iter().filter(move |(lane, _)| lane.pool == pool && lane.kind == kind);
-        of_pool.flat_map(|(_, &index)| self.free[index as usize].values().map(|&id| (id, self.block(id))))
+        let of_pool = self.lanes.of_pool(pool, kind);
+        of_pool.flat_map(|index| self.free[index as usize].values().map(|&id| (id, self.block(id))))
     }
 
     /// How many free blocks there are.
     #[must_use]
     pub fn free_count(&self) -> usize {
-        self.free.iter().map(BTreeMap::len).sum()
+        self.free_count
     }
 
     /// All segments by ascending address.
@@ -403,6 +404,12 @@ impl Heap {
         Ok(self.join_neighbours(id))
     }
 
+    /// Whether a segment could be added there.
+    #[must_use]
+    pub fn is_vacant(&self, address: u64, size: u64) -> bool {
+        self.check_vacant(address, size).is_ok()
+    }
+
     fn check_vacant(&self, address: u64, size: u64) -> Result<(), HeapError> {
         let bad = HeapError::BadRange { address };
         let end = address.checked_add(size).filter(|_| size > 0).ok_or(bad)?;
@@ -452,6 +459,7 @@ impl Heap {
             self.free_expandable.insert(address, id);
         }
         self.free[block.lane_index as usize].insert((size, address), id);
+        self.free_count += 1;
     }
 
     fn take_from_free(&mut self, id: BlockId) {
@@ -460,6 +468,7 @@ impl Heap {
             self.free_expandable.remove(&block.address);
         }
         self.free[block.lane_index as usize].remove(&(block.size, block.address));
+        self.free_count -= 1;
     }
 
     fn remove_block(&mut self, id: BlockId) {

@@ -4,8 +4,8 @@
 //! starts was saved for it. Memory from before the recording has no frames: there, sizes speak. Each parameter has a
 //! gradient of its size, and whatever else an optimizer keeps has that size again.
 
+use foldhash::{HashMap, HashSet};
 use gpuheap_record::StackId;
-use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::frames::{FrameTableMarks, Marks};
 use crate::lifetimes::{Allocation, AllocationId, Allocations, Lanes, Tick};
@@ -81,7 +81,7 @@ const WORKSPACES: [u64; 2] = [8_519_680, 33_554_432];
 
 /// Classes every allocation.
 pub(crate) fn classify(allocations: &Allocations, lanes: &Lanes, phases: &Phases, marks: &FrameTableMarks) -> Classes {
-    let mut classifier = Classifier { phases, marks, workspaces: FxHashSet::default(), lanes };
+    let mut classifier = Classifier { phases, marks, workspaces: HashSet::default(), lanes };
     let mut rules: Vec<Rule> = allocations.rows().iter().map(|row| classifier.rule(row)).collect();
     by_size(&mut rules, allocations, phases);
     Classes { rules }
@@ -92,7 +92,7 @@ struct Classifier<'a> {
     marks: &'a FrameTableMarks,
     lanes: &'a Lanes,
     /// Streams, and whether of the autograd engine's threads, that have their work space, with its size.
-    workspaces: FxHashSet<(u64, bool, u64)>,
+    workspaces: HashSet<(u64, bool, u64)>,
 }
 
 impl Classifier<'_> {
@@ -176,7 +176,7 @@ impl Classifier<'_> {
         }
         let end = span.map_or(row.born, |span| span.end);
         // A step that runs out of memory unwinds late: what it made for itself is still there at its end.
-        let failed = self.phases.ooms.iter().any(|&oom| row.born <= oom && oom <= end);
+        let failed = self.phases.oom_between(row.born, end);
         let survives = row.freed > end && (!failed || row.freed == Tick::NEVER);
         Some(if survives { Rule::AliveAfterStep } else { Rule::DiesInStep })
     }
@@ -207,7 +207,7 @@ impl Classifier<'_> {
 fn by_size(rules: &mut [Rule], allocations: &Allocations, phases: &Phases) {
     let gradients = gradients_of_a_pass(rules, allocations, phases);
     let first_backward = phases.backward.first().map_or(Tick::NEVER, |pass| pass.start);
-    let mut parameters: FxHashMap<u64, u64> = FxHashMap::default();
+    let mut parameters: HashMap<u64, u64> = HashMap::default();
     for (row, rule) in allocations.rows().iter().zip(rules.iter()) {
         if rule.class() == Class::Parameters {
             *parameters.entry(row.requested).or_default() += 1;
@@ -256,9 +256,9 @@ fn by_size(rules: &mut [Rule], allocations: &Allocations, phases: &Phases) {
 }
 
 /// How many gradients of each size one backward pass makes: the most that any pass made.
-fn gradients_of_a_pass(rules: &[Rule], allocations: &Allocations, phases: &Phases) -> FxHashMap<u64, u64> {
-    let mut most: FxHashMap<u64, u64> = FxHashMap::default();
-    let mut now: FxHashMap<u64, (Tick, u64)> = FxHashMap::default();
+fn gradients_of_a_pass(rules: &[Rule], allocations: &Allocations, phases: &Phases) -> HashMap<u64, u64> {
+    let mut most: HashMap<u64, u64> = HashMap::default();
+    let mut now: HashMap<u64, (Tick, u64)> = HashMap::default();
     for (row, rule) in allocations.rows().iter().zip(rules) {
         if *rule != Rule::AliveAfterBackward {
             continue;

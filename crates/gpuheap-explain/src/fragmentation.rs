@@ -19,7 +19,7 @@ pub(crate) struct Fragmentation {
     pub(crate) reserved: Bytes,
     /// The most that was in use at once.
     pub(crate) active: Bytes,
-    /// What lies between the two, without stranded memory and without what private pools have free.
+    /// What lies between the two, without what idle streams, other streams and private pools have free.
     pub(crate) waste: Bytes,
     /// Free ranges at the moment of most reserved memory.
     pub(crate) free_ranges: usize,
@@ -35,11 +35,13 @@ pub(crate) struct Fragmentation {
     pub(crate) needless_bytes: Bytes,
 }
 
-/// Free bytes of private pools, which nothing outside them can use whatever its size.
-fn private_free(replay: &Replay, tick: Tick) -> Bytes {
+/// Free bytes that the main stream's requests cannot use whatever their size: those of private pools and of other
+/// streams.
+fn out_of_reach(replay: &Replay, tick: Tick) -> Bytes {
     let sums = lane_sums(replay, tick);
-    let private = replay.lanes.iter().filter(|(_, lane)| lane.pool != PoolId::default());
-    private.map(|(id, _)| Bytes::new(sums[id.index()].free())).sum()
+    let main = replay.lanes.iter().max_by_key(|(id, _)| sums[id.index()].reserved).map(|(_, lane)| lane.stream);
+    let others = replay.lanes.iter().filter(|(_, lane)| lane.pool != PoolId::default() || Some(lane.stream) != main);
+    others.map(|(id, _)| Bytes::new(sums[id.index()].free())).sum()
 }
 
 /// Compares the most reserved with the most used memory; `None` if the waste is not worth a word. `stranded` are the
@@ -47,7 +49,7 @@ fn private_free(replay: &Replay, tick: Tick) -> Bytes {
 pub(crate) fn find(replay: &Replay, stranded: Bytes) -> Option<Fragmentation> {
     let reserved = replay.peaks.reserved_bytes;
     let active = replay.peaks.active_bytes;
-    let waste = reserved - active - stranded - private_free(replay, replay.peak_reserved);
+    let waste = reserved - active - stranded.max(out_of_reach(replay, replay.peak_reserved));
     if waste.share_of(reserved) < SHARE || waste < FEWEST_BYTES {
         return None;
     }

@@ -2,7 +2,8 @@
 //!
 //! Rules look at the published layout of PyTorch, of Python and of packages, never at names of a particular program.
 
-use gpuheap_record::{FrameId, Recording, StackId};
+use foldhash::HashMap;
+use gpuheap_record::{FrameId, Recording, StackId, StringId};
 
 use crate::report::Site;
 
@@ -29,10 +30,10 @@ impl Marks {
     pub(crate) const DATA: Self = Self(1 << 7);
     /// A compiler of models at work, or code that it made.
     pub(crate) const COMPILER: Self = Self(1 << 8);
-    /// A library's work space, as its native frames tell.
-    pub(crate) const WORKSPACE: Self = Self(1 << 10);
     /// The outermost frame is not where a program or a thread of it starts: a callback from native code.
     pub(crate) const ROOTLESS: Self = Self(1 << 9);
+    /// A library's work space, as its native frames tell.
+    pub(crate) const WORKSPACE: Self = Self(1 << 10);
 
     /// Whether any of `other` is set.
     pub(crate) fn any(self, other: Self) -> bool {
@@ -58,25 +59,34 @@ pub(crate) struct FrameTableMarks {
     user: Vec<Option<FrameId>>,
     /// The stack that begins with that frame.
     user_stack: Vec<StackId>,
+    /// The innermost frame of a Python file, by stack.
+    python: Vec<Option<FrameId>>,
 }
 
 impl FrameTableMarks {
     pub(crate) fn new(recording: &Recording) -> Self {
         let roots = torch_roots(recording);
-        let frames: Vec<(Marks, bool)> = recording
+        // Many frames share few files: each path is looked at once.
+        let mut files: HashMap<StringId, FileKind> = HashMap::default();
+        let frames: Vec<(Marks, bool, bool)> = recording
             .frames
             .iter()
-            .map(|(id, _)| classify(recording.function(id), recording.file(id), &roots))
+            .map(|(id, frame)| {
+                let kind = files.entry(frame.file).or_insert_with(|| FileKind::of(recording.file(id), &roots));
+                let (marks, user) = classify(recording.function(id), kind);
+                (marks, user, kind.is_python)
+            })
             .collect();
         let count = recording.stacks.len();
         let mut marks = vec![Marks::default(); count];
         let mut user = vec![None; count];
         let mut user_stack = vec![StackId::default(); count];
+        let mut python = vec![None; count];
         // Callers come first in the table, so each stack needs only its own innermost frame.
         for index in 1..count {
             let stack = StackId::from_index(index);
             let Some(frame) = recording.stacks.innermost(stack) else { continue };
-            let (own, is_user) = frames.get(frame.index()).copied().unwrap_or_default();
+            let (own, is_user, is_python) = frames.get(frame.index()).copied().unwrap_or_default();
             let caller = recording.stacks.caller(stack);
             let mut outer = marks[caller.index()];
             if own.any(Marks::MODULE_CALL.with(Marks::ROOT_GRADIENT)) {
@@ -90,8 +100,9 @@ impl FrameTableMarks {
             marks[index] = all;
             (user[index], user_stack[index]) =
                 if is_user { (Some(frame), stack) } else { (user[caller.index()], user_stack[caller.index()]) };
+            python[index] = if is_python { Some(frame) } else { python[caller.index()] };
         }
-        Self { marks, user, user_stack }
+        Self { marks, user, user_stack, python }
     }
 
     pub(crate) fn marks(&self, stack: StackId) -> Marks {
@@ -110,10 +121,8 @@ impl FrameTableMarks {
 
     /// The frame that a person should look at: their own code before a library's, a library's before native code.
     pub(crate) fn site_frame(&self, recording: &Recording, stack: StackId) -> Option<FrameId> {
-        self.user_frame(stack).or_else(|| {
-            let is_python = |&frame: &FrameId| is_python_file(recording.file(frame));
-            recording.frames_of(stack).find(is_python).or_else(|| recording.stacks.innermost(stack))
-        })
+        let python = self.python[stack.index()];
+        self.user_frame(stack).or(python).or_else(|| recording.stacks.innermost(stack))
     }
 }
 
@@ -130,9 +139,18 @@ pub(crate) fn site(recording: &Recording, frame: FrameId) -> Site {
     }
 }
 
-/// A stack as sites of the report, innermost first.
+/// The most frames of a stack that a report lists.
+const MOST_FRAMES: usize = 200;
+
+/// A stack as sites of the report, innermost first. Of a very deep one the outer frames are only counted.
 pub(crate) fn sites(recording: &Recording, stack: StackId) -> Vec<Site> {
-    recording.frames_of(stack).map(|frame| site(recording, frame)).collect()
+    let mut frames = recording.frames_of(stack);
+    let mut sites: Vec<Site> = frames.by_ref().take(MOST_FRAMES).map(|frame| site(recording, frame)).collect();
+    let more = frames.count();
+    if more > 0 {
+        sites.push(Site { file: String::new(), line: 0, function: format!("… {more} more frames") });
+    }
+    sites
 }
 
 /// Where copies of PyTorch's Python code lie: a checkout that is installed in place has no `site-packages` in its path.
@@ -200,28 +218,66 @@ fn is_program_root(function: &str, path: &str) -> bool {
         || function.contains("__libc_start")
 }
 
-fn classify(function: &str, file: &str, torch_roots: &[String]) -> (Marks, bool) {
-    let path = file.replace('\\', "/");
-    if is_native(&path) {
-        return (classify_native(function), false);
+/// What a file is.
+#[derive(Clone, Debug)]
+struct FileKind {
+    place: FilePlace,
+    is_python: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum FilePlace {
+    Native,
+    /// In an installed package, or a copy of PyTorch: the path from the package's folder on.
+    Package(String),
+    /// Made by a compiler of models.
+    Compiled,
+    /// The standard library, or code that a library generated.
+    Python,
+    /// The program's own.
+    User {
+        /// Whether its name speaks of a cache of keys and values.
+        kv_cache: bool,
+    },
+}
+
+impl FileKind {
+    fn of(file: &str, torch_roots: &[String]) -> Self {
+        let path = file.replace('\\', "/");
+        let place = match () {
+            () if is_native(&path) => FilePlace::Native,
+            () if path.starts_with('<') => {
+                // Code that Python or a library generated; what a person typed is the exception.
+                let typed = ["<stdin>", "<string>", "<ipython", "<input>", "<console>"];
+                if typed.iter().any(|start| path.starts_with(start)) {
+                    FilePlace::User { kv_cache: false }
+                } else {
+                    FilePlace::Python
+                }
+            }
+            () => match package_path(&path, torch_roots) {
+                Some(inside) => FilePlace::Package(inside.to_owned()),
+                None if path.contains("/torchinductor_") || path.contains("/__pycache__/") => FilePlace::Compiled,
+                None if is_standard_library(&path) => FilePlace::Python,
+                None => FilePlace::User { kv_cache: names_kv_cache(&path) },
+            },
+        };
+        Self { place, is_python: is_python_file(&path) }
     }
-    if let Some(inside) = package_path(&path, torch_roots) {
-        return (classify_package(function, inside), false);
+}
+
+/// The marks of a frame, and whether it is the program's own.
+fn classify(function: &str, file: &FileKind) -> (Marks, bool) {
+    match &file.place {
+        FilePlace::Native => (classify_native(function), false),
+        FilePlace::Package(inside) => (classify_package(function, inside), false),
+        FilePlace::Compiled => (Marks::COMPILER, false),
+        FilePlace::Python => (Marks::default(), false),
+        FilePlace::User { kv_cache } => {
+            let cache = *kv_cache || names_kv_cache(function);
+            (if cache { Marks::KV_CACHE } else { Marks::default() }, true)
+        }
     }
-    if path.contains("/torchinductor_") || path.contains("/__pycache__/") {
-        return (Marks::COMPILER, false);
-    }
-    if path.starts_with('<') {
-        // Code that Python or a library generated; what a person typed is the exception.
-        let typed =
-            ["<stdin>", "<string>", "<ipython", "<input>", "<console>"].iter().any(|start| path.starts_with(start));
-        return (Marks::default(), typed);
-    }
-    if is_standard_library(&path) {
-        return (Marks::default(), false);
-    }
-    let cache = if names_kv_cache(function) || names_kv_cache(&path) { Marks::KV_CACHE } else { Marks::default() };
-    (cache, true)
 }
 
 fn names_kv_cache(name: &str) -> bool {
@@ -311,7 +367,7 @@ mod tests {
     use super::*;
 
     fn user(file: &str) -> bool {
-        classify("f", file, &["/home/me/pytorch/torch/".to_owned()]).1
+        classify("f", &FileKind::of(file, &["/home/me/pytorch/torch/".to_owned()])).1
     }
 
     #[test]
@@ -346,7 +402,7 @@ mod tests {
     #[test]
     fn framework_frames_are_recognised() {
         let torch = |function, inside: &str| {
-            classify(function, &format!("/v/lib/python3.12/site-packages/torch/{inside}"), &[]).0
+            classify(function, &FileKind::of(&format!("/v/lib/python3.12/site-packages/torch/{inside}"), &[])).0
         };
         assert_eq!(torch("_call_impl", "nn/modules/module.py"), Marks::MODULE_CALL);
         assert_eq!(torch("convert", "nn/modules/module.py"), Marks::PARAMETER);

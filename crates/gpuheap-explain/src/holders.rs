@@ -1,7 +1,7 @@
 //! Which places in the program hold most memory at one moment.
 
+use foldhash::HashMap;
 use gpuheap_record::{Bytes, FrameId, Recording, StackId};
-use rustc_hash::FxHashMap;
 
 use crate::classes::Classes;
 use crate::frames::{FrameTableMarks, site};
@@ -25,7 +25,7 @@ pub(crate) fn holders(
     marks: &FrameTableMarks,
     tick: Tick,
 ) -> Vec<Holder> {
-    let mut sums: FxHashMap<Place, (u64, u64)> = FxHashMap::default();
+    let mut sums: HashMap<Place, (u64, u64)> = HashMap::default();
     for (id, row) in replay.allocations.iter().filter(|(_, row)| row.is_live_at(tick)) {
         let place = place_of(recording, marks, phases, row.stack, row.born);
         let sum = sums.entry((place.0, place.1, classes.class(id))).or_default();

@@ -8,10 +8,10 @@
 
 use std::collections::BTreeMap;
 
+use foldhash::HashSet;
 use gpuheap_alloc::Lane;
 use gpuheap_alloc::torch::{Config, SMALL_LIMIT, SMALL_SEGMENT};
 use gpuheap_record::{BlockState, DeviceRecording, Event, EventKind, Recording, SegmentKind, StackId};
-use rustc_hash::FxHashSet;
 
 /// A block before the first event.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ pub(crate) struct Initial {
 /// was given back that had not been made in it.
 pub(crate) fn is_complete(device: &DeviceRecording) -> bool {
     let events = &device.events;
-    let mut live: FxHashSet<u64> = FxHashSet::default();
+    let mut live: HashSet<u64> = HashSet::default();
     let mut mapped: i128 = 0;
     for id in events.ids() {
         match events.kind(id) {

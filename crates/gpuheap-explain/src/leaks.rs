@@ -5,8 +5,8 @@
 //! buffer keeps survive only from the last steps, the first steps' state is made once, and a working set that grows
 //! leaves nothing behind.
 
+use foldhash::{HashMap, HashSet};
 use gpuheap_record::StackId;
-use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::classes::{Classes, Rule};
 use crate::lifetimes::{Allocation, AllocationId, Tick};
@@ -15,8 +15,10 @@ use crate::report::Confidence;
 use crate::steps::{FEWEST_BOUNDARIES, StepBoundaries};
 use crate::trend::slope;
 
-/// The largest number of places that are followed through time.
+/// The largest number of places that are followed through time …
 const MOST_GROUPS: usize = 2048;
+/// … and of their values at all boundaries together.
+const MOST_VALUES: usize = 2_000_000;
 
 /// Allocations that belong together: one stack; where there is none, one size and one backward pass's place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -104,6 +106,10 @@ impl LeakAnalysis {
         let main = self.groups.first();
         let balance = main.map_or(1.0, |main| main.balance);
         match (self.window.judged.len(), balance) {
+            // Something else shrinks as fast: memory moves rather than grows.
+            _ if main.is_some_and(|main| main.began_late.is_none()) && self.total_slope < 0.25 * self.rate() => {
+                Confidence::Low
+            }
             _ if main.is_some_and(|main| main.began_late.is_some()) => Confidence::Medium,
             (steps, balance) if steps >= 12 && balance >= 0.8 => Confidence::High,
             (steps, _) if steps >= 6 => Confidence::Medium,
@@ -117,8 +123,8 @@ struct Survivors {
     thirds: [usize; 3],
     bytes: u64,
     count: usize,
-    steps: FxHashSet<usize>,
-    sizes: FxHashSet<u64>,
+    steps: HashSet<usize>,
+    sizes: HashSet<u64>,
     first: usize,
     last: usize,
     /// Bytes of the first step that left any.
@@ -150,7 +156,7 @@ pub(crate) fn analyse(
         steps.ticks.iter().map(|tick| allocated.get(tick.index()).copied().unwrap_or(0)).collect();
     let total_slope = slope(&total_curve[window.warm_up..]);
 
-    let mut survivors: FxHashMap<GroupKey, Survivors> = FxHashMap::default();
+    let mut survivors: HashMap<GroupKey, Survivors> = HashMap::default();
     let mut oldest_freed = 0;
     let first_judged = steps.ticks[window.warm_up - 1];
     for row in rows {
@@ -189,7 +195,7 @@ pub(crate) fn analyse(
     let kept = others.into_iter().max_by_key(|&(key, ref group)| (group.bytes, std::cmp::Reverse(key)));
     let kept = kept.map(|(key, group)| (key, group.first, kept_bytes));
     suspects.sort_by_key(|(key, group)| (std::cmp::Reverse(group.bytes), *key));
-    suspects.truncate(MOST_GROUPS);
+    suspects.truncate(MOST_GROUPS.min(MOST_VALUES / window.steps).max(1));
     let curves = curves(rows, classes, phases, steps, &suspects);
     let mut groups = Vec::new();
     for ((key, group), curve) in suspects.into_iter().zip(curves) {
@@ -197,7 +203,10 @@ pub(crate) fn analyse(
         let growth = slope(&curve.bytes[window.warm_up..]);
         let grows_at_last = slope(&curve.bytes[group.first.min(curve.bytes.len() - 2)..]) > 0.0;
         // What began late and lets its oldest go is a buffer that has filled.
-        let grows = if late { grows_at_last && curve.oldest_freed < 2 } else { growth > 0.0 };
+        // A buffer grows until it is full. From then on it frees one for each that it takes.
+        let last_third = curve.bytes.len() - curve.bytes.len() / 3;
+        let still_grows = curve.oldest_freed < 2 || slope(&curve.bytes[last_third..]) > 0.0;
+        let grows = if late { grows_at_last && curve.oldest_freed < 2 } else { growth > 0.0 && still_grows };
         if !grows {
             continue;
         }
@@ -253,14 +262,14 @@ fn curves(
     steps: &StepBoundaries,
     suspects: &[(GroupKey, Survivors)],
 ) -> Vec<Curve> {
-    let index: FxHashMap<GroupKey, usize> = suspects.iter().enumerate().map(|(at, (key, _))| (*key, at)).collect();
+    let index: HashMap<GroupKey, usize> = suspects.iter().enumerate().map(|(at, (key, _))| (*key, at)).collect();
     let count = steps.ticks.len();
-    let mut changes = vec![vec![0_i128; count]; suspects.len()];
+    let mut changes = vec![vec![0_i64; count]; suspects.len()];
     let mut oldest = vec![0; suspects.len()];
     if suspects.is_empty() {
         return Vec::new();
     }
-    let stacks: FxHashSet<StackId> = suspects.iter().map(|(key, _)| key.stack).collect();
+    let stacks: HashSet<StackId> = suspects.iter().map(|(key, _)| key.stack).collect();
     for (id, row) in rows.iter().enumerate() {
         if row.stack != StackId::default() && !stacks.contains(&row.stack) {
             continue;
@@ -272,18 +281,18 @@ fn curves(
         let Some(&at) = index.get(&group_of(row, phases)) else { continue };
         let (born, freed) = (steps.step_of(row.born), steps.step_of(row.freed));
         if born < count {
-            changes[at][born] += i128::from(row.size);
+            changes[at][born] = changes[at][born].saturating_add_unsigned(row.size);
         }
         if freed < count {
-            changes[at][freed] -= i128::from(row.size);
+            changes[at][freed] = changes[at][freed].saturating_sub_unsigned(row.size);
             oldest[at] = oldest[at].max(freed - born);
         }
     }
-    let integrate = |changes: Vec<i128>| {
-        let mut sum = 0_i128;
+    let integrate = |changes: Vec<i64>| {
+        let mut sum = 0_i64;
         let levels = changes.into_iter().map(|change| {
-            sum += change;
-            u64::try_from(sum.max(0)).unwrap_or(u64::MAX)
+            sum = sum.saturating_add(change);
+            sum.max(0).unsigned_abs()
         });
         levels.collect()
     };

@@ -121,13 +121,14 @@ pub(crate) fn ledger(
     for (id, lane) in replay.lanes.iter() {
         let sum = sums[id.index()];
         if lane.pool == PoolId::default() {
-            *free.entry(lane.stream).or_default() += sum.free();
-            *pending.entry(lane.stream).or_insert(0_u64) += sum.pending;
+            let add = |total: &mut u64, amount: u64| *total = total.saturating_add(amount);
+            add(free.entry(lane.stream).or_default(), sum.free());
+            add(pending.entry(lane.stream).or_insert(0_u64), sum.pending);
         } else {
             let pool = pools.entry(lane.pool).or_default();
-            pool.reserved += sum.reserved;
-            pool.allocated += sum.allocated;
-            pool.pending += sum.pending;
+            pool.reserved = pool.reserved.saturating_add(sum.reserved);
+            pool.allocated = pool.allocated.saturating_add(sum.allocated);
+            pool.pending = pool.pending.saturating_add(sum.pending);
         }
     }
     pending.retain(|_, bytes| *bytes > 0);
@@ -137,7 +138,12 @@ pub(crate) fn ledger(
             .map(|(&stream, &bytes)| format!("{} of {}", Bytes::new(bytes), stream_name(stream)))
             .collect();
         let detail = format!("dropped by the program, still used by another stream: {}", streams.join(", "));
-        parts.push(part("pending frees".to_owned(), PartKind::Pending, pending.values().sum(), detail));
+        parts.push(part(
+            "pending frees".to_owned(),
+            PartKind::Pending,
+            pending.values().fold(0, |sum, &bytes| sum.saturating_add(bytes)),
+            detail,
+        ));
     }
     for (pool, sum) in pools {
         let (name, maker) = pool_name(recording, pool);

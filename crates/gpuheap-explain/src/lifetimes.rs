@@ -62,7 +62,7 @@ impl LaneId {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lanes {
     lanes: Vec<Lane>,
-    ids: rustc_hash::FxHashMap<Lane, LaneId>,
+    ids: foldhash::HashMap<Lane, LaneId>,
 }
 
 impl Lanes {

@@ -121,10 +121,15 @@ impl Phases {
         self.module_calls.get(self.module_calls.partition_point(|&call| call <= tick)).copied()
     }
 
+    /// Whether an allocation failed within `from..=to`.
+    pub(crate) fn oom_between(&self, from: Tick, to: Tick) -> bool {
+        self.ooms.get(self.ooms.partition_point(|&oom| oom < from)).is_some_and(|&oom| oom <= to)
+    }
+
     /// Whether an allocation failed while `allocation` was alive, within `from..=to`.
     pub(crate) fn oom_within(&self, allocation: &Allocation, from: Tick, to: Tick) -> bool {
-        let first = self.ooms.partition_point(|&oom| oom < from);
-        self.ooms[first..].iter().take_while(|&&oom| oom <= to).any(|&oom| allocation.is_live_at(oom))
+        let last = Tick(allocation.freed.0.saturating_sub(1)).min(to);
+        self.oom_between(from.max(allocation.born), last)
     }
 
     /// Whether an allocation with this stack was made by a backward pass.
@@ -139,13 +144,27 @@ fn is_backward(stack: StackId, set: Marks) -> bool {
     stack == StackId::default() || (set.any(Marks::BACKWARD.with(Marks::ROOTLESS)) && !set.any(Marks::ROOT_GRADIENT))
 }
 
+/// The annotations whose name begins with `prefix` that belong to a device: its own if any names it, else all.
+pub(crate) fn annotations<'a>(
+    recording: &'a Recording,
+    device: &DeviceRecording,
+    prefix: &'static str,
+) -> impl Iterator<Item = &'a Annotation> + use<'a> {
+    let named = move |annotation: &Annotation| recording.strings.text(annotation.name).starts_with(prefix);
+    let own = device.device;
+    let has_own = recording.annotations.iter().any(|annotation| annotation.device == Some(own) && named(annotation));
+    let has_others = recording.devices.len() > 1
+        && recording.annotations.iter().any(|annotation| annotation.device.is_some_and(|other| other != own));
+    recording
+        .annotations
+        .iter()
+        .filter(move |annotation| named(annotation) && (!(has_own && has_others) || annotation.device == Some(own)))
+}
+
 fn annotated_optimizer_steps(recording: &Recording, device: &DeviceRecording) -> Vec<Span> {
     let mut spans = Vec::new();
     let mut open: Option<Tick> = None;
-    for annotation in &recording.annotations {
-        if !recording.strings.text(annotation.name).starts_with("Optimizer.step#") {
-            continue;
-        }
+    for annotation in annotations(recording, device, "Optimizer.step#") {
         match annotation.stage {
             AnnotationStage::Start => open = Some(tick_of(device, annotation)),
             AnnotationStage::End => {

@@ -10,10 +10,10 @@ mod segments;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use foldhash::HashMap;
 use gpuheap_alloc::torch::{Config, find};
 use gpuheap_alloc::{Heap, InitialBlock, Lane, Totals};
 use gpuheap_record::{BlockState, Bytes, DeviceRecording, Event, EventId, EventKind, PoolId, Recording, SegmentKind};
-use rustc_hash::FxHashMap;
 
 use segments::ASSUMED_RANGE;
 
@@ -61,6 +61,7 @@ struct Fresh {
     address: u64,
     size: u64,
     lane: Lane,
+    tick: Tick,
 }
 
 struct Player<'a> {
@@ -74,10 +75,12 @@ struct Player<'a> {
     segment_at: BTreeMap<u64, usize>,
     lanes: Lanes,
     /// Allocations that found no place in the heap, by address.
-    homeless: FxHashMap<u64, AllocationId>,
-    homeless_bytes: u64,
+    homeless: HashMap<u64, AllocationId>,
+    /// Bytes of them that the program holds, and that it holds or that wait for another stream.
+    homeless_live: u64,
+    homeless_active: u64,
     /// The pool of each final segment, by address, with the event that made the segment last.
-    final_pools: FxHashMap<u64, (PoolId, Option<EventId>)>,
+    final_pools: HashMap<u64, (PoolId, Option<EventId>)>,
     fresh: Option<Fresh>,
     /// Where the next allocation after the last mapped range is.
     next_allocation: usize,
@@ -113,8 +116,8 @@ pub(crate) fn replay(recording: &Recording, device: &DeviceRecording) -> Replay 
     let mut reserved = Vec::with_capacity(count + 1);
     let mut peaks = Peaks::default();
     let (mut peak, mut peak_reserved) = (Tick::START, Tick::START);
-    let mut note = |totals: Totals, homeless: u64, tick: Tick| {
-        let now = totals.allocated.saturating_add(homeless);
+    let mut note = |totals: Totals, (live, active): (u64, u64), tick: Tick| {
+        let now = totals.allocated.saturating_add(live);
         allocated.push(now);
         reserved.push(totals.reserved);
         if now > peaks.allocated_bytes.get() {
@@ -125,13 +128,13 @@ pub(crate) fn replay(recording: &Recording, device: &DeviceRecording) -> Replay 
             peaks.reserved_bytes = Bytes::new(totals.reserved);
             peak_reserved = tick;
         }
-        peaks.active_bytes = peaks.active_bytes.max(Bytes::new(totals.active.saturating_add(homeless)));
-        peaks.requested_bytes = peaks.requested_bytes.max(Bytes::new(totals.requested.saturating_add(homeless)));
+        peaks.active_bytes = peaks.active_bytes.max(Bytes::new(totals.active.saturating_add(active)));
+        peaks.requested_bytes = peaks.requested_bytes.max(Bytes::new(totals.requested.saturating_add(active)));
     };
-    note(player.heap.totals(), 0, Tick::START);
+    note(player.heap.totals(), (0, 0), Tick::START);
     for id in device.events.ids() {
         player.play(id);
-        note(player.totals(), player.homeless_bytes, Tick::after(id));
+        note(player.totals(), (player.homeless_live, player.homeless_active), Tick::after(id));
     }
     player.settle_fresh(None);
     let check = player.check();
@@ -155,7 +158,7 @@ pub(crate) fn replay(recording: &Recording, device: &DeviceRecording) -> Replay 
 
 impl<'a> Player<'a> {
     fn new(recording: &'a Recording, device: &'a DeviceRecording, config: Config) -> Self {
-        let mut final_pools: FxHashMap<u64, (PoolId, Option<EventId>)> = FxHashMap::default();
+        let mut final_pools: HashMap<u64, (PoolId, Option<EventId>)> = HashMap::default();
         for segment in device.segments.iter().filter(|segment| segment.pool != PoolId::default()) {
             final_pools.insert(segment.address, (segment.pool, None));
         }
@@ -175,8 +178,9 @@ impl<'a> Player<'a> {
             segments: Vec::new(),
             segment_at: BTreeMap::new(),
             lanes: Lanes::default(),
-            homeless: FxHashMap::default(),
-            homeless_bytes: 0,
+            homeless: HashMap::default(),
+            homeless_live: 0,
+            homeless_active: 0,
             final_pools,
             fresh: None,
             next_allocation: 0,
@@ -246,10 +250,13 @@ impl<'a> Player<'a> {
             EventKind::SegmentAlloc => {
                 self.settle_fresh(None);
                 self.segment_events += 1;
-                let lane = self.lane_of_new_segment(&event, id);
-                let lane_id = self.lanes.id(lane);
-                self.begin_segment(event.address, event.size, lane_id, false, tick);
-                self.fresh = Some(Fresh { address: event.address, size: event.size, lane });
+                if self.heap.is_vacant(event.address, event.size) {
+                    let lane = self.lane_of_new_segment(&event, id);
+                    self.fresh = Some(Fresh { address: event.address, size: event.size, lane, tick });
+                } else {
+                    self.unexplained += 1;
+                    self.mismatch(|| format!("a segment was made at {:#x}, where one is already", event.address));
+                }
             }
             EventKind::SegmentFree => {
                 self.begin_release(id);
@@ -320,10 +327,11 @@ impl<'a> Player<'a> {
             completed: Tick::NEVER,
         });
         if placed.is_none() {
-            self.homeless_bytes = self.homeless_bytes.saturating_add(size);
             if let Some(before) = self.homeless.insert(event.address, id) {
                 self.end_homeless(before, tick);
             }
+            self.homeless_live = self.homeless_live.saturating_add(size);
+            self.homeless_active = self.homeless_active.saturating_add(size);
         }
     }
 
@@ -333,45 +341,46 @@ impl<'a> Player<'a> {
         if Some(fresh.address) != expected {
             self.mismatch(|| format!("no allocation follows the new segment at {:#x}", fresh.address));
         }
-        if self.heap.add_segment(fresh.address, fresh.size, fresh.lane).is_err() {
-            self.unexplained += 1;
+        if self.heap.add_segment(fresh.address, fresh.size, fresh.lane).is_ok() {
+            let lane = self.lanes.id(fresh.lane);
+            self.begin_segment(fresh.address, fresh.size, lane, false, fresh.tick);
         }
     }
 
     fn request_free(&mut self, event: &Event, tick: Tick) {
         self.settle_fresh(None);
-        let owner = match self.heap.request_free(event.address) {
-            Ok(id) => AllocationId::from_index(self.heap.block(id).owner as usize),
-            Err(_) => match self.homeless.get(&event.address) {
-                Some(&id) => id,
-                None => {
-                    self.unexplained += 1;
-                    return;
-                }
-            },
-        };
-        if let Some(allocation) = self.allocations.get_mut(owner) {
-            allocation.freed = tick;
+        if let Ok(id) = self.heap.request_free(event.address) {
+            let owner = AllocationId::from_index(self.heap.block(id).owner as usize);
+            if let Some(allocation) = self.allocations.get_mut(owner) {
+                allocation.freed = tick;
+            }
+            return;
+        }
+        match self.homeless.get(&event.address) {
+            Some(&id) => self.drop_homeless(id, tick),
+            None => self.unexplained += 1,
         }
     }
 
     fn complete_free(&mut self, event: &Event, tick: Tick) {
         self.settle_fresh(None);
-        if let Some(id) = self.heap.at(event.address) {
-            let block = *self.heap.block(id);
-            if block.state != BlockState::Free {
+        let block = self.heap.at(event.address).map(|id| *self.heap.block(id));
+        let state = block.map_or(BlockState::Free, |block| block.state);
+        let homeless = self.homeless.get(&event.address).copied();
+        match (state, homeless, block) {
+            (BlockState::PendingFree, _, Some(block)) | (BlockState::Allocated, None, Some(block)) => {
                 self.end(AllocationId::from_index(block.owner as usize), tick);
-                if block.state == BlockState::Allocated {
+                if state == BlockState::Allocated {
                     // Its request was lost.
                     let _ = self.heap.request_free(event.address);
                 }
                 let _ = self.heap.complete_free(event.address);
-                return;
             }
-        }
-        match self.homeless.remove(&event.address) {
-            Some(id) => self.end_homeless(id, tick),
-            None => self.unexplained += 1,
+            (_, Some(id), _) => {
+                self.homeless.remove(&event.address);
+                self.end_homeless(id, tick);
+            }
+            _ => self.unexplained += 1,
         }
     }
 
@@ -382,8 +391,17 @@ impl<'a> Player<'a> {
         }
     }
 
+    fn drop_homeless(&mut self, id: AllocationId, tick: Tick) {
+        let Some(allocation) = self.allocations.get_mut(id) else { return };
+        if allocation.freed == Tick::NEVER {
+            allocation.freed = tick;
+            self.homeless_live = self.homeless_live.saturating_sub(allocation.size);
+        }
+    }
+
     fn end_homeless(&mut self, id: AllocationId, tick: Tick) {
-        self.homeless_bytes = self.homeless_bytes.saturating_sub(self.allocations.get(id).size);
+        self.drop_homeless(id, tick);
+        self.homeless_active = self.homeless_active.saturating_sub(self.allocations.get(id).size);
         self.end(id, tick);
     }
 

@@ -12,7 +12,7 @@ use crate::leaks::{GroupKey, Window, group_of};
 use crate::lifetimes::{Allocation, Tick};
 use crate::phases::Phases;
 use crate::steps::StepBoundaries;
-use rustc_hash::FxHashMap;
+use foldhash::HashMap;
 
 /// Memory of several steps that died together.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ pub(crate) fn find(
 ) -> Option<Sawtooth> {
     let window = Window::new(&steps.ticks)?;
     // Blocks that outlived their step by two or more, by the step in which they died.
-    let mut deaths: FxHashMap<usize, Vec<(usize, &Allocation)>> = FxHashMap::default();
+    let mut deaths: HashMap<usize, Vec<(usize, &Allocation)>> = HashMap::default();
     for row in rows {
         if row.born == Tick::START || row.freed > window.horizon {
             continue;
@@ -61,7 +61,7 @@ pub(crate) fn find(
     let mut died_in: Vec<usize> = deaths.keys().copied().collect();
     died_in.sort_unstable();
     let mut bursts = Vec::new();
-    let mut by_group: FxHashMap<GroupKey, u64> = FxHashMap::default();
+    let mut by_group: HashMap<GroupKey, u64> = HashMap::default();
     let mut made: u64 = 0;
     let mut made_in = 0_usize;
     for step in died_in {
@@ -78,7 +78,8 @@ pub(crate) fn find(
         }
         let bytes = dead.iter().fold(0_u64, |sum, (_, row)| sum.saturating_add(row.size));
         for (_, row) in dead.iter() {
-            *by_group.entry(group_of(row, phases)).or_default() += row.size;
+            let sum = by_group.entry(group_of(row, phases)).or_default();
+            *sum = sum.saturating_add(row.size);
         }
         made = made.saturating_add(bytes);
         made_in += ages.len();

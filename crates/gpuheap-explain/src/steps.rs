@@ -10,12 +10,12 @@
 //! 5. frames of optimizers,
 //! 6. what recurs: the calls of a model from one place, else allocations of one size from one place, else of any size.
 
+use foldhash::HashMap;
 use gpuheap_record::{AnnotationStage, DeviceRecording, Recording, StackId};
-use rustc_hash::FxHashMap;
 
 use crate::frames::{FrameTableMarks, Marks};
 use crate::lifetimes::{Allocation, Allocations, Tick};
-use crate::phases::{Phases, tick_of};
+use crate::phases::{Phases, annotations, tick_of};
 use crate::report::StepSource;
 
 /// The fewest boundaries from which anything recurring is told.
@@ -54,10 +54,9 @@ pub(crate) fn find(
     phases: &Phases,
     marks: &FrameTableMarks,
 ) -> StepBoundaries {
-    let annotated = |prefix: &str| -> Vec<Tick> {
-        let matching = recording.annotations.iter().filter(|annotation| {
-            annotation.stage == AnnotationStage::End && recording.strings.text(annotation.name).starts_with(prefix)
-        });
+    let annotated = |prefix: &'static str| -> Vec<Tick> {
+        let matching =
+            annotations(recording, device, prefix).filter(|annotation| annotation.stage == AnnotationStage::End);
         let mut ticks: Vec<Tick> = matching.map(|annotation| tick_of(device, annotation)).collect();
         ticks.sort_unstable();
         // Several within one tick are one, and what ended before the first event is not part of this recording.
@@ -69,16 +68,19 @@ pub(crate) fn find(
     if profiler.len() >= FEWEST_BOUNDARIES {
         return StepBoundaries::new(profiler, StepSource::Annotation, "profiler step");
     }
+    let passes: Vec<Tick> =
+        phases.backward.iter().filter(|pass| pass.root != StackId::default()).map(|pass| pass.end).collect();
     let optimizer = annotated("Optimizer.step#");
-    if !optimizer.is_empty() {
+    // Annotations of another time than the events, as after a cut, say less than the backward passes that are there.
+    let too_few =
+        |ticks: &[Tick]| ticks.is_empty() || (ticks.len() < FEWEST_BOUNDARIES && passes.len() > 2 * ticks.len() + 2);
+    if !too_few(&optimizer) {
         let rounds = one_for_each_round(recording, &optimizer, phases, marks);
         let unit = if rounds.len() == optimizer.len() { "optimizer step" } else { "round of optimizer steps" };
         return StepBoundaries::new(rounds, StepSource::Annotation, unit);
     }
     let zero_grad = annotated("Optimizer.zero_grad#");
-    let passes: Vec<Tick> =
-        phases.backward.iter().filter(|pass| pass.root != StackId::default()).map(|pass| pass.end).collect();
-    if !zero_grad.is_empty() && (passes.is_empty() || zero_grad.len() <= passes.len() + 1) {
+    if !too_few(&zero_grad) && (passes.is_empty() || zero_grad.len() <= passes.len() + 1) {
         return StepBoundaries::new(zero_grad, StepSource::Annotation, "`zero_grad`");
     }
     if !passes.is_empty() {
@@ -108,10 +110,10 @@ pub(crate) fn recurring(recording: &Recording, rows: &[Allocation], marks: &Fram
             rows.iter().enumerate().filter(|(_, row)| row.stack != StackId::default() && row.born > Tick::START);
         candidates(framed.map(|(index, row)| ((row.stack, 0), row.born, index)))
     };
-    let found = most_regular(by_call, rows.len(), REGULAR)
-        .or_else(|| most_regular(by_size(), rows.len(), REGULAR))
-        .or_else(|| most_regular(by_stack(), rows.len(), REGULAR))
-        .or_else(|| most_regular(by_stack(), rows.len(), INTERLEAVED));
+    let found = most_regular(by_call, rows, REGULAR)
+        .or_else(|| most_regular(by_size(), rows, REGULAR))
+        .or_else(|| most_regular(by_stack(), rows, REGULAR))
+        .or_else(|| most_regular(by_stack(), rows, INTERLEAVED));
     let Some(((stack, _), ticks)) = found else {
         return StepBoundaries::new(Vec::new(), StepSource::None, "step");
     };
@@ -190,7 +192,7 @@ fn with_passes_that_failed(
             .iter()
             .any(|row| row.born > Tick::START && row.freed != Tick::NEVER && phases.backward_of(row.freed).is_some())
     };
-    let mut sites: FxHashMap<StackId, (usize, usize)> = FxHashMap::default();
+    let mut sites: HashMap<StackId, (usize, usize)> = HashMap::default();
     let consumed: Vec<bool> = calls.iter().map(consumed).collect();
     for (call, &consumed) in calls.iter().zip(&consumed) {
         let (with, without) = sites.entry(call.site).or_default();
@@ -223,7 +225,7 @@ struct Call {
 fn calls_of_models(rows: &[Allocation], marks: &FrameTableMarks, stacks: &gpuheap_record::StackTable) -> Vec<Call> {
     let mut calls: Vec<Call> = Vec::new();
     let mut open: Option<Call> = None;
-    let mut sites: FxHashMap<StackId, Option<StackId>> = FxHashMap::default();
+    let mut sites: HashMap<StackId, Option<StackId>> = HashMap::default();
     for (index, row) in rows.iter().enumerate() {
         if row.born == Tick::START || row.stack == StackId::default() {
             continue;
@@ -256,7 +258,7 @@ fn outermost_call(stack: StackId, marks: &FrameTableMarks, stacks: &gpuheap_reco
 type Candidates = Vec<((StackId, u64), Vec<(Tick, usize)>)>;
 
 fn candidates(occurrences: impl Iterator<Item = ((StackId, u64), Tick, usize)>) -> Candidates {
-    let mut index: FxHashMap<(StackId, u64), usize> = FxHashMap::default();
+    let mut index: HashMap<(StackId, u64), usize> = HashMap::default();
     let mut all: Candidates = Vec::new();
     for (key, tick, row) in occurrences {
         let at = *index.entry(key).or_insert_with(|| {
@@ -268,11 +270,38 @@ fn candidates(occurrences: impl Iterator<Item = ((StackId, u64), Tick, usize)>) 
     all
 }
 
-/// The least frequent candidate that recurs regularly over most of the recording; the earliest among equals.
-fn most_regular(candidates: Candidates, rows: usize, most_variation: f64) -> Option<((StackId, u64), Vec<Tick>)> {
-    let regular = candidates.into_iter().filter(|(_, occurrences)| is_regular(occurrences, rows, most_variation));
-    let best = regular.min_by_key(|(_, occurrences)| (occurrences.len(), occurrences[0].0))?;
-    Some((best.0, best.1.into_iter().map(|(tick, _)| tick).collect()))
+/// How many candidates are looked at more closely.
+const MOST_CANDIDATES: usize = 16;
+
+/// The least frequent candidate that recurs regularly over most of the rows, and whose turns are those of a loop that
+/// works; the earliest among equals.
+fn most_regular(
+    candidates: Candidates,
+    rows: &[Allocation],
+    most_variation: f64,
+) -> Option<((StackId, u64), Vec<Tick>)> {
+    let regular = candidates.into_iter().filter(|(_, occurrences)| is_regular(occurrences, rows.len(), most_variation));
+    let mut regular: Vec<_> = regular.collect();
+    regular.sort_by_key(|(_, occurrences)| (occurrences.len(), occurrences[0].0));
+    regular
+        .into_iter()
+        .take(MOST_CANDIDATES)
+        .map(|(key, occurrences)| (key, occurrences.into_iter().map(|(tick, _)| tick).collect::<Vec<_>>()))
+        .find(|(_, ticks)| works(ticks, rows))
+}
+
+/// Whether most turns free something that they or the turn before made. A model that is loaded layer by layer recurs as
+/// well, and frees nothing.
+fn works(ticks: &[Tick], rows: &[Allocation]) -> bool {
+    let turn = |tick: Tick| ticks.partition_point(|&start| start <= tick);
+    let mut frees = vec![false; ticks.len() + 1];
+    for row in rows.iter().filter(|row| row.freed != Tick::NEVER && row.born > Tick::START) {
+        let (born, freed) = (turn(row.born), turn(row.freed));
+        if freed - born <= 1 {
+            frees[born] = true;
+        }
+    }
+    frees.iter().filter(|&&frees| frees).count() * 10 >= ticks.len() * 6
 }
 
 fn is_regular(occurrences: &[(Tick, usize)], rows: usize, most_variation: f64) -> bool {

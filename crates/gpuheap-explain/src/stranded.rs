@@ -3,8 +3,8 @@
 //! The allocator never lends a block to another stream. What a stream cached and stopped using stays out of reach of
 //! all others until the cache is emptied.
 
+use foldhash::HashSet;
 use gpuheap_record::PoolId;
-use rustc_hash::FxHashSet;
 
 use crate::layout::free_ranges;
 use crate::ledger::lane_sums;
@@ -41,7 +41,7 @@ pub(crate) fn find(replay: &Replay, last: Tick) -> Vec<StrandedStream> {
     for (id, lane) in replay.lanes.iter().filter(|(_, lane)| lane.pool == PoolId::default()) {
         let bytes = sums[id.index()].free();
         match streams.iter_mut().find(|known| known.stream == lane.stream) {
-            Some(known) => known.bytes += bytes,
+            Some(known) => known.bytes = known.bytes.saturating_add(bytes),
             None => streams.push(StrandedStream {
                 stream: lane.stream,
                 bytes,
@@ -67,7 +67,7 @@ pub(crate) fn find(replay: &Replay, last: Tick) -> Vec<StrandedStream> {
         }
     }
     streams.retain(|stream| stream.bytes > 0 && stream.allocations_since >= FEWEST_SINCE.max(rows.len() / SHARE_SINCE));
-    let whole: FxHashSet<(u64, u64)> = replay
+    let whole: HashSet<(u64, u64)> = replay
         .segments
         .iter()
         .filter(|segment| segment.is_live_at(last))
@@ -77,7 +77,7 @@ pub(crate) fn find(replay: &Replay, last: Tick) -> Vec<StrandedStream> {
         let lane = replay.lanes.get(range.lane);
         let stream = streams.iter_mut().find(|known| lane.pool == PoolId::default() && known.stream == lane.stream);
         if let Some(stream) = stream {
-            stream.releasable += range.size;
+            stream.releasable = stream.releasable.saturating_add(range.size);
         }
     }
     streams.sort_by_key(|stream| (std::cmp::Reverse(stream.bytes), stream.stream));

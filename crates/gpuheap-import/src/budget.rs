@@ -8,8 +8,8 @@ pub(crate) const SLICE: usize = 1 << 20;
 
 /// The most memory that a reader may hold after `consumed` decompressed bytes.
 ///
-/// Twice the file is far above what a real snapshot needs (an event takes 87 bytes or more in the file, and about as
+/// Three times the file is far above what a real snapshot needs (an event takes 87 bytes or more in the file, and about as
 /// many here while everything is still open), and far below what sharing could be blown up to.
 pub(crate) fn limit(consumed: u64) -> usize {
-    usize::try_from(consumed.saturating_mul(2)).unwrap_or(usize::MAX).saturating_add(BASE)
+    usize::try_from(consumed.saturating_mul(3)).unwrap_or(usize::MAX).saturating_add(BASE)
 }

@@ -1,8 +1,9 @@
 //! Call stacks as a tree: every stack is its innermost frame and the stack of its caller.
 
+use foldhash::HashMap;
+use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use rustc_hash::{FxHashMap, FxHasher};
-use std::hash::Hasher;
+use std::hash::{BuildHasher, Hasher};
 
 use crate::id::{FrameId, StackId, StringId};
 
@@ -29,9 +30,10 @@ struct Node {
 pub struct StackTable {
     /// `nodes[0]` stands for the empty stack and has no frame of its own.
     nodes: Vec<Node>,
-    children: FxHashMap<(StackId, FrameId), StackId>,
+    children: HashMap<(StackId, FrameId), StackId>,
     /// Whole stacks by the hash of all their frames, so that a known stack costs one look-up.
     whole: HashTable<(u64, StackId)>,
+    hasher: RandomState,
 }
 
 impl StackTable {
@@ -42,7 +44,12 @@ impl StackTable {
     #[must_use]
     pub fn new() -> Self {
         let root = Node { frame: FrameId::new(0), caller: Self::EMPTY };
-        Self { nodes: vec![root], children: FxHashMap::default(), whole: HashTable::new() }
+        Self {
+            nodes: vec![root],
+            children: HashMap::default(),
+            whole: HashTable::new(),
+            hasher: RandomState::default(),
+        }
     }
 
     /// The id of the stack with these frames, innermost first, as recordings list them.
@@ -50,7 +57,7 @@ impl StackTable {
         if innermost_first.is_empty() {
             return Self::EMPTY;
         }
-        let hash = hash_frames(innermost_first);
+        let hash = hash_frames(&self.hasher, innermost_first);
         let nodes = &self.nodes;
         let known = self.whole.find(hash, |&(_, stack)| same_frames(nodes, stack, innermost_first));
         if let Some(&(_, stack)) = known {
@@ -123,8 +130,8 @@ impl Default for StackTable {
     }
 }
 
-fn hash_frames(frames: &[FrameId]) -> u64 {
-    let mut hasher = FxHasher::default();
+fn hash_frames(seed: &RandomState, frames: &[FrameId]) -> u64 {
+    let mut hasher = seed.build_hasher();
     for frame in frames {
         hasher.write_u32(frame.get());
     }

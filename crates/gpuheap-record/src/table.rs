@@ -3,8 +3,8 @@
 use std::hash::Hash;
 use std::marker::PhantomData;
 
+use foldhash::fast::RandomState;
 use indexmap::{Equivalent, IndexSet};
-use rustc_hash::FxBuildHasher;
 
 use crate::id::{FrameId, PoolId, StreamId, StringId, TypedId};
 use crate::stack::Frame;
@@ -12,7 +12,7 @@ use crate::stack::Frame;
 /// A set of values with a typed id for each, in the order in which they were first seen.
 #[derive(Clone, Debug)]
 pub struct Table<Id, T> {
-    values: IndexSet<T, FxBuildHasher>,
+    values: IndexSet<T, RandomState>,
     id: PhantomData<Id>,
 }
 

@@ -1,17 +1,22 @@
-//! The report as one JSON object.
+//! Reports as one JSON object each.
 
 use std::fmt::Write;
 
-use gpuheap_explain::Report;
+use serde::Serialize;
 
+use crate::document::Document;
 use crate::error::Error;
 use crate::text::is_unsafe;
 
 /// The report as one JSON object, indented by two spaces, with a line end after it.
 ///
 /// Sizes are exact bytes. Characters that could steer a terminal or hide text are written as `\u` escapes.
-pub fn to_json(report: &Report) -> Result<String, Error> {
-    let mut json = escape(&serde_json::to_string_pretty(report).map_err(Error::Json)?);
+pub fn to_json(report: &impl Document) -> Result<String, Error> {
+    write(report)
+}
+
+pub(crate) fn write(value: &impl Serialize) -> Result<String, Error> {
+    let mut json = escape(&serde_json::to_string_pretty(value).map_err(Error::Json)?);
     json.push('\n');
     Ok(json)
 }

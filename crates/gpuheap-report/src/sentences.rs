@@ -1,8 +1,11 @@
 //! What the forms of a report say in the same words.
 
+pub(crate) mod diff;
+pub(crate) mod whatif;
+
 use gpuheap_explain::{
-    Finding, Holder, LedgerPart, Moment, MomentName, OutOfMemory, PartKind, Remedy, ReplayCheck, Report, SourceInfo,
-    StepSource, Steps, VerdictKind, WhatIf,
+    Finding, Holder, LedgerPart, Moment, MomentName, OutOfMemory, PartKind, Remedy, ReplayCheck, Report, StepSource,
+    Steps, VerdictKind, WhatIf,
 };
 use gpuheap_record::Bytes;
 
@@ -126,8 +129,8 @@ pub(crate) fn note(note: &str) -> String {
 }
 
 /// The file that was read.
-pub(crate) fn file(source: &SourceInfo) -> &str {
-    if source.path == "-" { "standard input" } else { &source.path }
+pub(crate) fn file(path: &str) -> &str {
+    if path == "-" { "standard input" } else { path }
 }
 
 /// The finding that the verdict is about, and the others. What a healthy recording has found is only worth knowing.

@@ -1,7 +1,8 @@
-//! The report as text for a terminal: the answer first, then what to change, then where the memory went.
+//! Reports as text for a terminal: the answer first, then what to change, then where the memory went.
 
 mod charts;
 mod classes;
+pub(crate) mod diff;
 mod facts;
 mod findings;
 mod holders;
@@ -10,11 +11,12 @@ mod moments;
 mod oom;
 mod page;
 mod palette;
+mod settings;
 mod source;
 mod table;
 mod timeline;
 mod verdict;
-mod whatif;
+pub(crate) mod whatif;
 
 use gpuheap_explain::Report;
 
@@ -50,10 +52,8 @@ pub(crate) fn drawing(report: &Report) -> String {
     timeline::drawing(report, Style::default())
 }
 
-/// The report as text for a terminal, every line with its line end.
-#[must_use]
-pub fn render(report: &Report, style: &Style) -> String {
-    let style = Style { width: style.width.max(MIN_WIDTH), ..*style };
+/// What a recording means: the answer on one screen, then everything else.
+pub(crate) fn report(report: &Report, style: Style) -> String {
     let mut above = Page::new(style);
     verdict::show(&mut above, report);
     ledger::show(&mut above, report);
@@ -73,6 +73,6 @@ pub fn render(report: &Report, style: &Style) -> String {
         moments::show(&mut page, report);
         source::show(&mut page, report);
     }
-    whatif::show(&mut page, report);
+    settings::show(&mut page, report);
     page.finish()
 }

@@ -181,8 +181,17 @@ pub(crate) fn settings(conf: &str) -> String {
 
 /// `train.py:16 in step` in at most `room` columns: the path loses its start first, then the function its end.
 pub(crate) fn site(site: &Site, room: usize) -> String {
+    moved_site(site, None, room)
+}
+
+/// `train.py:14→16 in step`: the place, and its line before if that was another.
+pub(crate) fn moved_site(site: &Site, from: Option<u32>, room: usize) -> String {
     let function = sanitize(&site.function);
-    let line = if site.line == 0 { String::new() } else { format!(":{}", site.line) };
+    let line = match from {
+        Some(from) => format!(":{from}→{}", site.line),
+        None if site.line == 0 => String::new(),
+        None => format!(":{}", site.line),
+    };
     let file = sanitize(&site.file);
     if file.is_empty() {
         return cut_end(&function, room);

@@ -1,14 +1,25 @@
-//! The arguments of the command, and nothing of what it does.
+//! The arguments of the command, and nothing of what it does: one file a subcommand.
+
+mod check;
+mod completions;
+mod diff;
+mod explain;
+mod whatif;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use gpuheap_explain::MomentName;
 use gpuheap_record::Bytes;
+
+pub(crate) use check::{Check, Format};
+pub(crate) use completions::Completions;
+pub(crate) use diff::Diff;
+pub(crate) use explain::Explain;
+pub(crate) use whatif::WhatIf;
 
 /// Explains GPU memory: where it went, why it ran out, what leaks, what to change.
 #[derive(Parser, Debug)]
-#[command(name = "gpuheap", version, disable_help_subcommand = true, max_term_width = 100)]
+#[command(name = "gpuheap", version, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -26,10 +37,21 @@ pub(crate) enum Command {
     /// Reads a memory snapshot of PyTorch, pickle or JSON, plain or compressed (gzip, zstd). Nothing in the file is
     /// run, and no GPU is needed.
     Explain(Explain),
+    /// Find the allocator settings that waste least, by replay
+    ///
+    /// Runs the recorded program through PyTorch's allocator under other settings and says what each would have
+    /// reserved. The last line is the one to copy.
+    #[command(name = "whatif")]
+    WhatIf(WhatIf),
+    /// Compare two recordings: by class, by line, each step
+    ///
+    /// Lines are the same if file, function and order in the function are: an edit that moves them does not matter.
+    Diff(Diff),
+    /// Check recordings against a budget, for continuous integration
+    Check(Check),
     /// Print a script that completes commands and options in a shell
     Completions(Completions),
     /// Print the manual page
-    #[command(hide = true)]
     Man,
 }
 
@@ -41,28 +63,9 @@ pub(crate) enum Color {
     Never,
 }
 
-const EXPLAIN_AFTER: &str = "\
-Examples:
-  gpuheap explain snapshot.pickle              the answer on one screen
-  gpuheap explain snapshot.pickle --details    with evidence, stacks and rules
-  gpuheap explain snapshot.pickle --json | jq .verdict
-  gpuheap explain snapshot.pickle --md --output report.md
-  zstdcat snapshot.pickle.zst | gpuheap explain -
-
-To record a snapshot in PyTorch:
-  torch.cuda.memory._record_memory_history(max_entries=1_000_000)  # at the start
-  torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")               # at the end, or after an OOM
-
-Exit codes: 0 done (whatever the verdict), 2 bad input or use";
-
-/// What to explain, and how to show it.
+/// In which form to show a report, and where.
 #[derive(Args, Debug)]
-#[command(after_help = EXPLAIN_AFTER)]
-pub(crate) struct Explain {
-    /// The recording: a file, a folder that holds one, or `-` for standard input
-    #[arg(value_name = "FILE")]
-    pub(crate) file: PathBuf,
-
+pub(crate) struct Form {
     /// Print one JSON object with exact bytes, and nothing else
     #[arg(long, conflicts_with = "md")]
     pub(crate) json: bool,
@@ -70,22 +73,6 @@ pub(crate) struct Explain {
     /// Print Markdown for an issue or a pull request
     #[arg(long)]
     pub(crate) md: bool,
-
-    /// Show everything: evidence, stacks, holders, rules of the classes, all moments (JSON and Markdown always do)
-    #[arg(long)]
-    pub(crate) details: bool,
-
-    /// Explain the device with this ordinal [default: the one with an OOM, else the fullest]
-    #[arg(long, value_name = "N")]
-    pub(crate) device: Option<u32>,
-
-    /// Close the account to this size, such as the card's: `80GiB`, `24GB` or bytes
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) limit: Option<Bytes>,
-
-    /// Describe where the memory was at this moment [default: oom if there was one, else peak]
-    #[arg(long, value_name = "MOMENT")]
-    pub(crate) at: Option<At>,
 
     /// Write to this file instead of standard output
     #[arg(long, short, value_name = "PATH")]
@@ -96,35 +83,13 @@ pub(crate) struct Explain {
     pub(crate) width: Option<u16>,
 }
 
-/// A moment of a recording.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum At {
-    /// Most allocated memory
-    Peak,
-    /// Most reserved memory
-    PeakReserved,
-    /// The last failed allocation
-    Oom,
-    /// After the last event
-    End,
-}
-
-impl From<At> for MomentName {
-    fn from(at: At) -> Self {
-        match at {
-            At::Peak => Self::Peak,
-            At::PeakReserved => Self::PeakReserved,
-            At::Oom => Self::Oom,
-            At::End => Self::End,
-        }
+/// An amount of memory that limits something.
+pub(crate) fn limit(text: &str) -> Result<Bytes, String> {
+    match text.parse::<Bytes>() {
+        Ok(Bytes::ZERO) => Err("nothing fits into no memory at all".to_owned()),
+        Ok(bytes) => Ok(bytes),
+        Err(error) => Err(error.to_string()),
     }
-}
-
-/// For which shell.
-#[derive(Args, Debug)]
-pub(crate) struct Completions {
-    /// The shell
-    pub(crate) shell: clap_complete::Shell,
 }
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
 //! The subcommands: one file each.
 
+mod check;
 mod completions;
+mod diff;
 mod explain;
 mod man;
+mod whatif;
 
 use std::process::ExitCode;
 
@@ -13,6 +16,9 @@ use crate::errors::Error;
 pub(crate) fn run(cli: Cli) -> Result<ExitCode, Error> {
     match cli.command {
         Command::Explain(arguments) => explain::run(&arguments, cli.color),
+        Command::WhatIf(arguments) => whatif::run(&arguments, cli.color),
+        Command::Diff(arguments) => diff::run(&arguments, cli.color),
+        Command::Check(arguments) => check::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man => man::run(),
     }

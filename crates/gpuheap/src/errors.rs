@@ -10,7 +10,7 @@ use anstyle::AnsiColor;
 use gpuheap_report::sanitize;
 
 use crate::cli::Color;
-use crate::output;
+use crate::{files, output};
 
 /// Bad input or use.
 const BAD_INPUT: u8 = 2;
@@ -51,6 +51,21 @@ pub(crate) enum Error {
         /// Its recordings by name.
         found: Vec<PathBuf>,
     },
+    /// A budget file cannot be used.
+    #[error("Failed to read budget file `{}`", path.display())]
+    Budget {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A budget that everything keeps to.
+    #[error("{}", nothing_to_check(file.as_deref()))]
+    EmptyBudget {
+        /// The budget file, if one was given.
+        file: Option<PathBuf>,
+    },
     /// A file cannot be written.
     #[error("Failed to write `{}`", path.display())]
     Write {
@@ -68,15 +83,25 @@ impl Error {
     /// What the user can do.
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Import(error) => error.hint(),
+            Self::Import(error) => error.hint().or_else(|| missing(error)),
             Self::Explain(gpuheap_explain::Error::NoSuchDevice { .. }) => {
-                Some("leave `--device` out to explain the fullest".to_owned())
+                Some("leave `--device` out to take the fullest".to_owned())
             }
             Self::Explain(gpuheap_explain::Error::NoSuchMoment { .. }) => {
                 Some("leave `--at` out to explain the peak".to_owned())
             }
+            Self::Explain(gpuheap_explain::Error::BadConf { .. }) => Some(
+                "`--conf` takes what `PYTORCH_CUDA_ALLOC_CONF` takes, such as `--conf expandable_segments:True`; \
+                 `--conf \"\"` is stock PyTorch"
+                    .to_owned(),
+            ),
             Self::NoRecording { .. } => Some(
                 "`torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")` writes one; folders in the folder are not searched"
+                    .to_owned(),
+            ),
+            Self::EmptyBudget { .. } => Some(
+                "give at least one of `--max-peak`, `--max-reserved`, `--max-waste` and `--no-leaks`, or a file that \
+                 does so with `--budget-file`"
                     .to_owned(),
             ),
             Self::ManyRecordings { found, .. } => Some(choice(found)),
@@ -85,10 +110,33 @@ impl Error {
     }
 }
 
+fn nothing_to_check(file: Option<&Path>) -> String {
+    match file {
+        Some(path) => format!("The budget in `{}` checks nothing", path.display()),
+        None => "The budget checks nothing".to_owned(),
+    }
+}
+
+/// Where a file that is not there may be instead.
+fn missing(error: &gpuheap_import::Error) -> Option<String> {
+    match error {
+        gpuheap_import::Error::Open { source, .. } if source.kind() == io::ErrorKind::NotFound => {}
+        _ => return None,
+    }
+    let folder = error.path().parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        return Some(format!("there is no folder `{}`", folder.display()));
+    }
+    match files::recordings(folder) {
+        Ok(found) if !found.is_empty() => Some(choice(&found)),
+        _ => Some("PyTorch writes a snapshot below the folder in which the program ran".to_owned()),
+    }
+}
+
 fn choice(found: &[PathBuf]) -> String {
     let mut text = "choose one:".to_owned();
     for path in found.iter().take(NAMED) {
-        let _ = write!(text, "\n  gpuheap explain {}", quoted(path));
+        let _ = write!(text, "\n  {}", quoted(path.strip_prefix(".").unwrap_or(path)));
     }
     if found.len() > NAMED {
         let _ = write!(text, "\n  … and {} more", found.len() - NAMED);

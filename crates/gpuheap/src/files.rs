@@ -14,20 +14,26 @@ pub(crate) fn recording(path: &Path) -> Result<PathBuf, Error> {
     if path.as_os_str() == "-" || !path.is_dir() {
         return Ok(path.to_owned());
     }
-    let unreadable = |source| Error::Folder { path: path.to_owned(), source };
+    let found = recordings(path)?;
+    match found.as_slice() {
+        [only] => Ok(only.clone()),
+        [] => Err(Error::NoRecording { path: path.to_owned() }),
+        _ => Err(Error::ManyRecordings { path: path.to_owned(), found }),
+    }
+}
+
+/// What looks like a recording in the folder, by name.
+pub(crate) fn recordings(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let unreadable = |source| Error::Folder { path: folder.to_owned(), source };
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(path).map_err(unreadable)? {
+    for entry in std::fs::read_dir(folder).map_err(unreadable)? {
         let file = entry.map_err(unreadable)?.path();
         if file.is_file() && may_be_recording(&file) {
             found.push(file);
         }
     }
     found.sort();
-    match found.as_slice() {
-        [only] => Ok(only.clone()),
-        [] => Err(Error::NoRecording { path: path.to_owned() }),
-        _ => Err(Error::ManyRecordings { path: path.to_owned(), found }),
-    }
+    Ok(found)
 }
 
 /// Whether the file starts like a recording. Files that cannot be opened are not candidates.

@@ -1,10 +1,12 @@
 //! The command `gpuheap`: explains GPU memory.
 #![forbid(unsafe_code)]
 
+mod budget;
 mod cli;
 mod commands;
 mod errors;
 mod files;
+mod input;
 mod output;
 mod progress;
 

@@ -1,17 +1,56 @@
 //! Where text goes, and what the place can show.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use anstream::stream::RawStream;
+use gpuheap_report::{Document, Style};
 
-use crate::cli::Color;
+use crate::cli::{Color, Form};
 use crate::errors::Error;
 
 /// Columns where no terminal says how many it has.
 const WIDTH: usize = 80;
 /// Columns beyond which lines are harder to read, not easier.
 const MAX_WIDTH: usize = 120;
+
+/// Shows a report in the form that was asked for, where it was asked for.
+pub(crate) fn show(document: &impl Document, form: &Form, details: bool, color: Color) -> Result<(), Error> {
+    let text = if form.json {
+        gpuheap_report::to_json(document).map_err(Error::Report)?
+    } else if form.md {
+        gpuheap_report::to_markdown(document)
+    } else {
+        gpuheap_report::render(document, &style(form, details, color))
+    };
+    write(form.output.as_deref(), text.as_bytes())
+}
+
+/// Writes to the file, or to standard output if there is none.
+pub(crate) fn write(file: Option<&Path>, bytes: &[u8]) -> Result<(), Error> {
+    match file {
+        Some(path) => write_file(path, bytes),
+        None => print(bytes),
+    }
+}
+
+fn style(form: &Form, details: bool, color: Color) -> Style {
+    let to_file = form.output.is_some();
+    Style {
+        width: form.width.map_or_else(|| width(to_file), usize::from),
+        color: match color {
+            Color::Auto if to_file => false,
+            choice => colored(&io::stdout(), choice),
+        },
+        unicode: unicode(),
+        details,
+    }
+}
+
+/// Whether a program reads the output: it is not to be disturbed by lines that come and go.
+pub(crate) fn is_quiet(form: &Form) -> bool {
+    form.json && form.output.is_none() && !io::stdout().is_terminal()
+}
 
 /// Writes to standard output. A reader that went away, as `head` does, has what it wanted.
 pub(crate) fn print(bytes: &[u8]) -> Result<(), Error> {
@@ -23,7 +62,7 @@ pub(crate) fn print(bytes: &[u8]) -> Result<(), Error> {
 }
 
 /// Writes a file as a whole or not at all: beside its place first, then renamed.
-pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     replace(path, bytes).map_err(|source| Error::Write { path: path.to_owned(), source })
 }
 
@@ -63,13 +102,13 @@ pub(crate) fn colored(stream: &impl RawStream, color: Color) -> bool {
 }
 
 /// The columns to lay text out for.
-pub(crate) fn width(to_file: bool) -> usize {
+fn width(to_file: bool) -> usize {
     let terminal = if to_file { None } else { terminal_size::terminal_size_of(io::stdout()) };
     terminal.map_or(WIDTH, |(terminal_size::Width(columns), _)| usize::from(columns).min(MAX_WIDTH))
 }
 
 /// Whether text may have characters beyond ASCII: unless the locale or the terminal is known not to show them.
-pub(crate) fn unicode() -> bool {
+fn unicode() -> bool {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     if cfg!(windows) {
         return true;

@@ -51,6 +51,13 @@ impl Progress {
         }
     }
 
+    /// `done` of `of` replays are done.
+    pub(crate) fn replaying(&mut self, done: usize, of: usize) {
+        if self.due() {
+            self.show(&format!("Replaying: {done} of {of} settings done"));
+        }
+    }
+
     /// Takes the line away.
     pub(crate) fn clear(&mut self) {
         if std::mem::take(&mut self.shown) {

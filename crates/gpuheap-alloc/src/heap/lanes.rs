@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use gpuheap_record::{PoolId, SegmentKind};
 
 /// What must be the same for a free block to serve a request: pool, kind and stream. A block never changes its lane.
-/// The order of lanes is the order in which PyTorch walks its pools: large before small is up to the caller.
+/// Lanes of one kind of one pool are ordered by stream, as PyTorch walks them.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Lane {
     /// The default pool, or a private one.
@@ -20,7 +20,7 @@ pub struct Lane {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lanes {
     /// Every lane with its number, in the order of lanes.
-    pub(super) order: BTreeMap<Lane, u32>,
+    order: BTreeMap<Lane, u32>,
     /// The lane that was looked up last: most programs use one or two.
     last: Option<(Lane, u32)>,
 }
@@ -32,6 +32,13 @@ impl Lanes {
             Some((last, index)) if last == lane => Some(index),
             _ => self.order.get(&lane).copied(),
         }
+    }
+
+    /// The numbers of the lanes of one kind of one pool, in the order of streams.
+    pub(super) fn of_pool(&self, pool: PoolId, kind: SegmentKind) -> impl Iterator<Item = u32> + '_ {
+        let first = Lane { pool, kind, stream: 0 };
+        let last = Lane { stream: u64::MAX, ..first };
+        self.order.range(first..=last).map(|(_, &index)| index)
     }
 
     /// The number of a lane, which is new if it was not seen.

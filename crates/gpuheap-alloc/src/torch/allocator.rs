@@ -1,7 +1,7 @@
 //! An allocator that runs by the rules over a device.
 
+use foldhash::HashMap;
 use gpuheap_record::{PoolId, SegmentKind};
-use rustc_hash::FxHashMap;
 
 use super::release::{Release, collection_pass, full_release_blocks, partial_release};
 use super::rules::{Config, Decision, find, new_memory};
@@ -56,7 +56,7 @@ pub struct Allocator<D> {
     heap: Heap,
     device: D,
     /// Blocks that the program dropped while another stream still uses them, by owner.
-    pending: FxHashMap<u32, BlockId>,
+    pending: HashMap<u32, BlockId>,
     counters: Counters,
 }
 
@@ -73,7 +73,7 @@ impl<D: Device> Allocator<D> {
         let totals = heap.totals();
         let counters =
             Counters { peak_reserved: totals.reserved, peak_allocated: totals.allocated, ..Counters::default() };
-        Self { config, cap, heap, device, pending: FxHashMap::default(), counters }
+        Self { config, cap, heap, device, pending: HashMap::default(), counters }
     }
 
     /// Its segments and blocks.

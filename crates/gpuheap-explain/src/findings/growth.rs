@@ -4,7 +4,7 @@ use gpuheap_record::Bytes;
 
 use super::{Facts, per_step, plural};
 use crate::report::{Confidence, Finding, FindingKind, Remedy};
-use crate::trend::straightness;
+use crate::trend::{slope, straightness};
 
 /// The growth over the judged steps must be this share of what is alive.
 const SHARE: f64 = 0.02;
@@ -17,6 +17,8 @@ pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
     let level = Bytes::new(*analysis.total_curve.last()?);
     let curve = &analysis.total_curve[analysis.window.warm_up..];
     let is_trend = analysis.total_slope > 0.0 && growth.share_of(level) >= SHARE && straightness(curve) >= STRAIGHT;
+    // A buffer that has filled no longer grows.
+    let is_trend = is_trend && slope(&curve[curve.len() - curve.len() / 3..]) > 0.3 * analysis.total_slope;
     if !analysis.groups.is_empty() || facts.sawtooth.is_some() || !is_trend {
         return None;
     }

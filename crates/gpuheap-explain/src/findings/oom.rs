@@ -159,7 +159,8 @@ fn cause(facts: &Facts<'_>, oom: &OutOfMemory, leak: Option<&Finding>) -> Cause 
         let limit = facts.limit.unwrap_or(oom.limit_at_least_bytes);
         let rate = leak.bytes_per_step.unwrap_or_default().get().max(1);
         let holds_much = leak.bytes.share_of(oom.moment.allocated_bytes) >= 0.2 || leak.bytes >= oom.asked_bytes;
-        holds_much && (limit - oom.ideal_bytes).get() / rate < FEW_STEPS
+        let fits_without = oom.ideal_bytes - leak.bytes <= limit;
+        holds_much && fits_without && (limit - oom.ideal_bytes).get() / rate < FEW_STEPS
     });
     match () {
         () if leaks => Cause::Leak,

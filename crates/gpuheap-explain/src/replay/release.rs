@@ -3,10 +3,10 @@
 //! Why it goes back is not recorded. A run of releases is one of: passes of the collector (how many depends on a cap that
 //! is not recorded either), a partial release, a full release, or these one after the other for one request.
 
+use foldhash::HashSet;
 use gpuheap_alloc::Lane;
 use gpuheap_alloc::torch::{Release, collection_pass, full_release, partial_release};
 use gpuheap_record::{EventId, EventKind, PoolId};
-use rustc_hash::FxHashSet;
 
 use super::Player;
 use crate::program::{end_of_release, is_explicit};
@@ -56,7 +56,7 @@ impl Player<'_> {
 
     /// How many events of the run the policy predicts.
     fn matched_release(&mut self, run: &[Release], request: Option<(Lane, u64)>) -> usize {
-        let mut gone: FxHashSet<u64> = FxHashSet::default();
+        let mut gone: HashSet<u64> = HashSet::default();
         let mut matched = 0;
         let starts_with = |from: usize, list: &[u64]| {
             !list.is_empty()

@@ -29,6 +29,7 @@ impl Player<'_> {
         self.segment_events += 1;
         if self.heap.remove_segment(event.address).is_err() {
             self.unexplained += 1;
+            return;
         }
         if let Some(index) = self.segment_at.remove(&event.address) {
             self.segments[index].died = tick;

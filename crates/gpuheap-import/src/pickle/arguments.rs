@@ -24,7 +24,8 @@ macro_rules! line {
                 return Err($machine.malformed($window, $rest, "has an argument without an end").into());
             }
             None => {
-                let step = Step::More { needed: $rest.len() + 1, expected: AN_ARGUMENT };
+                // Doubling: a line that comes in single bytes is searched a few times, not once a byte.
+                let step = Step::More { needed: (2 * $rest.len()).clamp(2, WINDOW), expected: AN_ARGUMENT };
                 return Ok(($window.len() - $rest.len(), step));
             }
         }

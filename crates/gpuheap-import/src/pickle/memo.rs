@@ -1,6 +1,6 @@
 //! The memo: what a pickle stored under a number to refer to it again.
 
-use rustc_hash::FxHashMap;
+use foldhash::HashMap;
 
 use super::value::Value;
 
@@ -9,7 +9,7 @@ use super::value::Value;
 #[derive(Default)]
 pub(crate) struct Memo {
     dense: Vec<Value>,
-    sparse: FxHashMap<u32, Value>,
+    sparse: HashMap<u32, Value>,
 }
 
 impl Memo {

@@ -1,10 +1,10 @@
 //! Lists: what they hold is known from their first item, and mostly they are no more than a range of rows.
 
-use std::hash::Hasher;
+use std::hash::{BuildHasher, Hasher};
 
+use foldhash::fast::RandomState;
 use gpuheap_record::{Frame, FrameId, StackId, StackTable, StringId};
 use hashbrown::HashTable;
-use rustc_hash::FxHasher;
 
 use super::notes::Oddity;
 use super::objects::{Dict, MADE_FRAME, MADE_STACK, Objects, shared};
@@ -69,6 +69,7 @@ pub(crate) struct Lists {
 struct KnownStacks {
     frames: Vec<FrameId>,
     index: HashTable<KnownStack>,
+    hasher: RandomState,
 }
 
 #[derive(Clone, Copy)]
@@ -83,7 +84,7 @@ impl KnownStacks {
     /// The stack of `frames`, or their hash.
     #[inline]
     fn find(&self, frames: &[FrameId]) -> Result<StackId, u64> {
-        let hash = hash(frames);
+        let hash = hash(&self.hasher, frames);
         let known = self.index.find(hash, |known| {
             known.hash == hash && self.frames.get(known.start..known.start + known.length as usize) == Some(frames)
         });
@@ -102,8 +103,8 @@ impl KnownStacks {
     }
 }
 
-fn hash(frames: &[FrameId]) -> u64 {
-    let mut hasher = FxHasher::default();
+fn hash(seed: &RandomState, frames: &[FrameId]) -> u64 {
+    let mut hasher = seed.build_hasher();
     let (pairs, rest) = frames.as_chunks::<2>();
     for &[one, other] in pairs {
         hasher.write_u64((u64::from(one.get()) << 32) | u64::from(other.get()));

@@ -1,8 +1,8 @@
 //! The lists and dicts of a snapshot while it is read.
 
+use foldhash::fast::RandomState;
 use gpuheap_record::{Events, FrameId, Recording};
 use indexmap::IndexSet;
-use rustc_hash::FxBuildHasher;
 
 use super::fields::{Fields, Shape};
 use super::lists::Lists;
@@ -43,7 +43,7 @@ pub(crate) struct Objects {
     pub(super) wide: Vec<i128>,
     pub(super) floats: Vec<f64>,
     /// Tuples of two integers: pools.
-    pub(super) pairs: IndexSet<(u64, u64), FxBuildHasher>,
+    pub(super) pairs: IndexSet<(u64, u64), RandomState>,
     pub(super) lists: Lists,
     pub(super) dicts: Vec<Dict>,
     pub(super) open: Vec<Vec<(Value, Value)>>,

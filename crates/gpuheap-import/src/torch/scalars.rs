@@ -15,6 +15,9 @@ pub(crate) struct Caches {
     pool: (Value, PoolId),
 }
 
+/// PyTorch has 32 streams for each device and priority, and a pool for each graph.
+const MOST_STREAMS_OR_POOLS: usize = 4096;
+
 impl Default for Caches {
     fn default() -> Self {
         let (none, zero) = (Value::NONE, Value::small(0));
@@ -98,6 +101,15 @@ impl Objects {
         Err(Box::new(Cause::OutOfRange { field: key.text(), value, at: At::Byte(at) }))
     }
 
+    /// Fails if there are more streams than any program has: each costs far more than it takes in the file.
+    fn check_count(key: Word, count: usize, at: u64) -> Outcome<()> {
+        if count <= MOST_STREAMS_OR_POOLS {
+            return Ok(());
+        }
+        let value = format!("more than {MOST_STREAMS_OR_POOLS} different ones");
+        Err(Box::new(Cause::OutOfRange { field: key.text(), value, at: At::Byte(at) }))
+    }
+
     pub(super) fn string(&mut self, value: Value) -> StringId {
         self.texts.string(value, &mut self.recording.strings).unwrap_or_default()
     }
@@ -107,6 +119,7 @@ impl Objects {
         if value != self.caches.stream.0 {
             let handle = self.address(Word::Stream, value, at)?;
             self.caches.stream = (value, self.recording.streams.insert(handle));
+            Self::check_count(Word::Stream, self.recording.streams.len(), at)?;
         }
         Ok(self.caches.stream.1)
     }
@@ -151,6 +164,10 @@ impl Objects {
         }
         if value != self.caches.pool.0 {
             let pair = self.pairs.get_index(value.id() as usize).copied()?;
+            if self.recording.pools.len() > MOST_STREAMS_OR_POOLS && self.recording.pools.find(&pair).is_none() {
+                self.notes.count(Oddity::Part(key.text()));
+                return None;
+            }
             self.caches.pool = (value, self.recording.pools.insert(pair));
         }
         Some(self.caches.pool.1)

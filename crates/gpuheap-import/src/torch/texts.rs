@@ -1,9 +1,9 @@
 //! Every distinct text of the file, while it is read.
 
+use foldhash::fast::RandomState;
 use gpuheap_record::{StringId, StringTable};
 use hashbrown::HashTable;
-use rustc_hash::FxHasher;
-use std::hash::Hasher;
+use std::hash::BuildHasher;
 
 use super::word;
 use crate::pickle::{Kind, Value};
@@ -18,6 +18,9 @@ struct Row {
     label: u8,
 }
 
+/// The longest text that is kept whole, in bytes: every name and path is shorter on any system.
+const MOST_BYTES: usize = 4096;
+
 /// Every distinct text. Keys, actions and much that is never used again pass through here; the recording's own table
 /// gets only what its rows refer to.
 #[derive(Default)]
@@ -25,12 +28,16 @@ pub(crate) struct Texts {
     bytes: String,
     rows: Vec<Row>,
     index: HashTable<u32>,
+    hasher: RandomState,
     /// Bytes of the texts that are in the recording as well.
     kept: usize,
 }
 
 impl Texts {
     pub(crate) fn intern(&mut self, text: &[u8]) -> Value {
+        if text.len() > MOST_BYTES {
+            return self.intern_cut(text);
+        }
         if let Some(value) = self.find(text) {
             return value;
         }
@@ -44,11 +51,20 @@ impl Texts {
         }
     }
 
+    /// A text that is too long for a name or a path: its start.
+    #[cold]
+    fn intern_cut(&mut self, text: &[u8]) -> Value {
+        let start = String::from_utf8_lossy(&text[..MOST_BYTES - 8]);
+        let start = start.trim_end_matches(char::REPLACEMENT_CHARACTER);
+        let cut: String = start.chars().take(MOST_BYTES / 4).chain(['…']).collect();
+        self.find(cut.as_bytes()).unwrap_or_else(|| self.insert(&cut))
+    }
+
     #[inline]
     fn find(&self, text: &[u8]) -> Option<Value> {
-        let found = self
-            .index
-            .find(hash(text), |&row| self.rows.get(row as usize).is_some_and(|row| self.bytes_of(row) == text));
+        let found = self.index.find(self.hasher.hash_one(text), |&row| {
+            self.rows.get(row as usize).is_some_and(|row| self.bytes_of(row) == text)
+        });
         found.map(|&row| self.value(row))
     }
 
@@ -58,10 +74,11 @@ impl Texts {
         self.bytes.push_str(text);
         let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
         self.rows.push(Row { start, length, string: None, label: word::label(text.as_bytes()) });
-        let (rows, bytes) = (&self.rows, self.bytes.as_bytes());
-        self.index.insert_unique(hash(text.as_bytes()), id, |&row| {
+        let (rows, bytes, hasher) = (&self.rows, self.bytes.as_bytes(), &self.hasher);
+        self.index.insert_unique(hasher.hash_one(text.as_bytes()), id, |&row| {
             let row = rows.get(row as usize);
-            hash(row.and_then(|row| bytes.get(row.start..row.start + row.length as usize)).unwrap_or_default())
+            hasher
+                .hash_one(row.and_then(|row| bytes.get(row.start..row.start + row.length as usize)).unwrap_or_default())
         });
         self.value(id)
     }
@@ -98,13 +115,6 @@ impl Texts {
             + self.rows.capacity() * size_of::<Row>()
             + self.index.capacity() * (size_of::<u32>() + 1)
     }
-}
-
-#[inline]
-fn hash(text: &[u8]) -> u64 {
-    let mut hasher = FxHasher::default();
-    hasher.write(text);
-    hasher.finish()
 }
 
 #[cfg(test)]

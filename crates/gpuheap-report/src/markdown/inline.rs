@@ -108,16 +108,21 @@ pub(super) fn fenced(language: &str, text: &str) -> String {
 
 /// A place.
 pub(super) fn site(site: &Site) -> String {
-    place(site, code)
+    place(site, None, code)
 }
 
 /// A place in a cell.
 pub(super) fn site_cell(site: &Site) -> String {
-    place(site, code_cell)
+    place(site, None, code_cell)
 }
 
-fn place(site: &Site, code: fn(&str) -> String) -> String {
-    let file = text::site(&Site { function: String::new(), ..site.clone() }, 64);
+/// A place in a cell, and its line before if that was another.
+pub(super) fn moved_cell(site: &Site, from: Option<u32>) -> String {
+    place(site, from, code_cell)
+}
+
+fn place(site: &Site, from: Option<u32>, code: fn(&str) -> String) -> String {
+    let file = text::moved_site(&Site { function: String::new(), ..site.clone() }, from, 64);
     match (file.is_empty(), site.function.is_empty()) {
         (false, false) => format!("{} in {}", code(&file), code(&site.function)),
         (false, true) => code(&file),

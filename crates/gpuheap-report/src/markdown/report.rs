@@ -1,16 +1,14 @@
-//! The report as Markdown for issues and pull requests: the answer open, everything else in blocks to unfold.
-
-mod inline;
+//! What a recording means, as Markdown: the answer open, everything else in blocks to unfold.
 
 use gpuheap_explain::{Finding, Holder, LedgerPart, Report};
 use gpuheap_record::Bytes;
 
+use super::Page;
+use super::inline::{self, cell, code, code_cell, prose, site};
 use crate::{sentences, terminal, text};
-use inline::{cell, code, code_cell, prose, site};
 
-/// The report as GitHub-flavoured Markdown. It holds everything; most of it is folded.
-#[must_use]
-pub fn to_markdown(report: &Report) -> String {
+/// The report. It holds everything; most of it is folded.
+pub(crate) fn to_markdown(report: &Report) -> String {
     let mut page = Page::default();
     verdict(&mut page, report);
     ledger(&mut page, report);
@@ -29,44 +27,7 @@ pub fn to_markdown(report: &Report) -> String {
         page.folded("Memory over time", |page| page.block(&format!("```text\n{}\n```", drawing.trim_matches('\n'))));
     }
     rest(&mut page, report);
-    page.text
-}
-
-/// Paragraphs, tables and blocks, an empty line between each two.
-#[derive(Default)]
-struct Page {
-    text: String,
-}
-
-impl Page {
-    fn block(&mut self, text: &str) {
-        if !self.text.is_empty() {
-            self.text.push('\n');
-        }
-        self.text.push_str(text);
-        self.text.push('\n');
-    }
-
-    fn list(&mut self, items: &[String]) {
-        if !items.is_empty() {
-            self.block(&items.iter().map(|item| format!("- {item}")).collect::<Vec<_>>().join("\n"));
-        }
-    }
-
-    /// A table; a title that ends with `:` heads a column of figures. Cells are Markdown already.
-    fn table(&mut self, titles: &[&str], rows: &[Vec<String>]) {
-        let line = |cells: Vec<&str>| format!("| {} |", cells.join(" | "));
-        let mut lines = vec![line(titles.iter().map(|title| title.trim_end_matches(':')).collect())];
-        lines.push(line(titles.iter().map(|title| if title.ends_with(':') { "---:" } else { "---" }).collect()));
-        lines.extend(rows.iter().map(|row| line(row.iter().map(String::as_str).collect())));
-        self.block(&lines.join("\n"));
-    }
-
-    fn folded(&mut self, title: &str, content: impl FnOnce(&mut Self)) {
-        self.block(&format!("<details><summary>{}</summary>", inline::html(title)));
-        content(self);
-        self.block("</details>");
-    }
+    page.finish()
 }
 
 fn verdict(page: &mut Page, report: &Report) {
@@ -225,7 +186,7 @@ fn rest(page: &mut Page, report: &Report) {
     }
     page.folded("Source", |page| {
         page.list(&[
-            format!("File: {}", code(sentences::file(&report.source))),
+            format!("File: {}", code(sentences::file(&report.source.path))),
             format!("Format: {}, {}", prose(&report.source.format), report.source.bytes),
             format!("Device: {}", sentences::device(report)),
             format!("Events: {}", sentences::events(report)),

@@ -27,5 +27,5 @@ fn source(page: &Page, report: &Report) -> String {
         rest = format!("{rest}, device {} of {}", source.device, text::count(source.devices));
     }
     let room = page.width().saturating_sub(LABEL + rest.len()).max(16);
-    format!("{}{rest}", text::cut_path(&text::sanitize(sentences::file(source)), room))
+    format!("{}{rest}", text::cut_path(&text::sanitize(sentences::file(&source.path)), room))
 }

@@ -1,4 +1,4 @@
-//! What other settings would have done.
+//! What the settings that were tried for a remedy would have done.
 
 use gpuheap_explain::Report;
 

@@ -9,7 +9,7 @@ use crate::{sentences, text};
 pub(super) fn show(page: &mut Page, report: &Report) {
     let source = &report.source;
     page.heading("Source");
-    page.field("File", Role::Plain, sentences::file(source));
+    page.field("File", Role::Plain, sentences::file(&source.path));
     page.field("Format", Role::Plain, &source.format);
     page.field("Size", Role::Plain, &format!("{} ({} bytes)", source.bytes, text::count(source.bytes.get())));
     page.field("Device", Role::Plain, &sentences::device(report));

@@ -15,10 +15,12 @@ pub(super) enum Cell {
     Number(String),
     /// A place in the program.
     Site(Site),
+    /// A place in the program, and its line before if that was another.
+    Moved(Site, Option<u32>),
 }
 
 /// A column.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Column {
     pub(super) title: &'static str,
     /// The column is left out on pages narrower than this.
@@ -92,7 +94,7 @@ impl Page {
         match cell {
             Cell::Text(_, text) => text::width(&self.folded(text)).min(28),
             Cell::Number(number) => text::width(&self.folded(number)),
-            Cell::Site(site) => text::width(&self.folded(&text::site(site, 40))),
+            Cell::Site(site) | Cell::Moved(site, _) => text::width(&self.folded(&text::site(site, 40))),
         }
     }
 
@@ -101,6 +103,7 @@ impl Page {
             Cell::Text(role, text) => (*role, self.cut(text, room)),
             Cell::Number(number) => (Role::Plain, self.folded(number)),
             Cell::Site(site) => (Role::Code, self.site(site, room)),
+            Cell::Moved(site, from) => (Role::Code, self.fitted(room, |room| text::moved_site(site, *from, room))),
         };
         let padding = " ".repeat(room.saturating_sub(text::width(&shown)));
         if matches!(cell, Cell::Number(_)) {

@@ -1,31 +1,45 @@
-//! The JSON report and its schema.
+//! Reports as JSON, and their schemas.
 
-use gpuheap_report::{JSON_SCHEMA, to_json};
+use gpuheap_report::{CHECK_JSON_SCHEMA, DIFF_JSON_SCHEMA, Document, JSON_SCHEMA, WHATIF_JSON_SCHEMA, to_json};
 use serde_json::Value;
 
 use crate::samples;
 
+/// Every kind of report follows the schema, and the schema describes every key.
 #[test]
 fn every_kind_of_report_follows_the_schema() {
-    let schema: Value = serde_json::from_str(JSON_SCHEMA).unwrap();
-    jsonschema::meta::validate(&schema).unwrap();
-    let validator = jsonschema::draft202012::new(&schema).unwrap();
     for (name, report) in samples::all() {
-        let json: Value = serde_json::from_str(&to_json(&report).unwrap()).unwrap();
-        let errors: Vec<String> =
-            validator.iter_errors(&json).map(|error| format!("{}: {error}", error.instance_path())).collect();
-        assert!(errors.is_empty(), "{name}: {errors:#?}");
+        follows(JSON_SCHEMA, &report, name);
     }
 }
 
+/// Fails unless `document` is as `schema` says, and every key of it is described there.
+pub(crate) fn follows(schema: &str, document: &impl Document, name: &str) {
+    let schema: Value = serde_json::from_str(schema).unwrap();
+    value_follows(&schema, &serde_json::from_str(&to_json(document).unwrap()).unwrap(), name);
+}
+
+pub(crate) fn value_follows(schema: &Value, json: &Value, name: &str) {
+    jsonschema::meta::validate(schema).unwrap();
+    let validator = jsonschema::draft202012::new(schema).unwrap();
+    let errors: Vec<String> =
+        validator.iter_errors(json).map(|error| format!("{}: {error}", error.instance_path())).collect();
+    assert!(errors.is_empty(), "{name}: {errors:#?}");
+    let mut unknown = Vec::new();
+    unnamed(schema, schema, json, name, &mut unknown);
+    assert!(unknown.is_empty(), "not in the schema: {unknown:?}");
+}
+
+/// The schemas can each be used alone; what they share is the same in all.
 #[test]
-fn the_schema_names_every_key() {
-    let schema: Value = serde_json::from_str(JSON_SCHEMA).unwrap();
-    for (name, report) in samples::all() {
-        let json: Value = serde_json::from_str(&to_json(&report).unwrap()).unwrap();
-        let mut unknown = Vec::new();
-        unnamed(&schema, &schema, &json, name, &mut unknown);
-        assert!(unknown.is_empty(), "not in the schema: {unknown:?}");
+fn shared_definitions_are_the_same_in_all_schemas() {
+    let mut known = std::collections::BTreeMap::new();
+    for schema in [JSON_SCHEMA, WHATIF_JSON_SCHEMA, DIFF_JSON_SCHEMA, CHECK_JSON_SCHEMA] {
+        let schema: Value = serde_json::from_str(schema).unwrap();
+        for (name, definition) in schema["$defs"].as_object().unwrap() {
+            let first = known.entry(name.clone()).or_insert_with(|| definition.clone());
+            assert_eq!(first, definition, "{name} in {}", schema["$id"]);
+        }
     }
 }
 

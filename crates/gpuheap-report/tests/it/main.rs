@@ -1,7 +1,10 @@
 //! Tests of whole reports.
 
+mod check;
+mod diff;
 mod json;
 mod markdown;
 mod random;
 mod samples;
 mod terminal;
+mod whatif;

@@ -2,7 +2,8 @@
 
 use std::process::ExitCode;
 
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
 
 use crate::cli::Cli;
 use crate::errors::Error;
@@ -17,16 +18,21 @@ pub(super) fn run() -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The page of the command, then the parts of the pages of its subcommands that differ.
-fn render(command: &clap::Command, page: &mut Vec<u8>) -> std::io::Result<()> {
-    clap_mangen::Man::new(command.clone()).render(page)?;
-    for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
-        let man = clap_mangen::Man::new(subcommand.clone());
+/// One page for all: a list of subcommands would refer to pages of their own, which there are none of.
+fn render(command: &Command, page: &mut Vec<u8>) -> std::io::Result<()> {
+    let man = Man::new(command.clone());
+    man.render_title(page)?;
+    man.render_name_section(page)?;
+    man.render_synopsis_section(page)?;
+    man.render_description_section(page)?;
+    man.render_options_section(page)?;
+    for subcommand in command.get_subcommands().filter(|subcommand| subcommand.get_name() != "help") {
+        let man = Man::new(subcommand.clone());
         page.extend_from_slice(format!(".SH {}\n", subcommand.get_name().to_uppercase()).as_bytes());
         man.render_synopsis_section(page)?;
         man.render_description_section(page)?;
         man.render_options_section(page)?;
         man.render_extra_section(page)?;
     }
-    Ok(())
+    man.render_version_section(page)
 }
