@@ -110,10 +110,13 @@ pub(crate) fn recurring(recording: &Recording, rows: &[Allocation], marks: &Fram
             rows.iter().enumerate().filter(|(_, row)| row.stack != StackId::default() && row.born > Tick::START);
         candidates(framed.map(|(index, row)| ((row.stack, 0), row.born, index)))
     };
-    let found = most_regular(by_call, rows, REGULAR)
-        .or_else(|| most_regular(by_size(), rows, REGULAR))
-        .or_else(|| most_regular(by_stack(), rows, REGULAR))
-        .or_else(|| most_regular(by_stack(), rows, INTERLEAVED));
+    // The model is loaded before its loop: that part need not recur.
+    let loaded = rows.iter().filter(|row| marks.marks(row.stack).any(Marks::PARAMETER)).count();
+    let span = rows.len() - loaded;
+    let found = most_regular(by_call, rows, span, REGULAR)
+        .or_else(|| most_regular(by_size(), rows, span, REGULAR))
+        .or_else(|| most_regular(by_stack(), rows, span, REGULAR))
+        .or_else(|| most_regular(by_stack(), rows, span, INTERLEAVED));
     let Some(((stack, _), ticks)) = found else {
         return StepBoundaries::new(Vec::new(), StepSource::None, "step");
     };
@@ -273,14 +276,15 @@ fn candidates(occurrences: impl Iterator<Item = ((StackId, u64), Tick, usize)>) 
 /// How many candidates are looked at more closely.
 const MOST_CANDIDATES: usize = 16;
 
-/// The least frequent candidate that recurs regularly over most of the rows, and whose turns are those of a loop that
+/// The least frequent candidate that recurs regularly over most of `span` rows, and whose turns are those of a loop that
 /// works; the earliest among equals.
 fn most_regular(
     candidates: Candidates,
     rows: &[Allocation],
+    span: usize,
     most_variation: f64,
 ) -> Option<((StackId, u64), Vec<Tick>)> {
-    let regular = candidates.into_iter().filter(|(_, occurrences)| is_regular(occurrences, rows.len(), most_variation));
+    let regular = candidates.into_iter().filter(|(_, occurrences)| is_regular(occurrences, span, most_variation));
     let mut regular: Vec<_> = regular.collect();
     regular.sort_by_key(|(_, occurrences)| (occurrences.len(), occurrences[0].0));
     regular
@@ -304,12 +308,12 @@ fn works(ticks: &[Tick], rows: &[Allocation]) -> bool {
     frees.iter().filter(|&&frees| frees).count() * 10 >= ticks.len() * 6
 }
 
-fn is_regular(occurrences: &[(Tick, usize)], rows: usize, most_variation: f64) -> bool {
+fn is_regular(occurrences: &[(Tick, usize)], span: usize, most_variation: f64) -> bool {
     if occurrences.len() < FEWEST_BOUNDARIES {
         return false;
     }
     let (first, last) = (occurrences[0].1, occurrences[occurrences.len() - 1].1);
-    if ((last - first) as f64) < 0.6 * rows as f64 {
+    if ((last - first) as f64) < 0.6 * span as f64 {
         return false;
     }
     let gaps: Vec<f64> = occurrences.windows(2).map(|pair| (pair[1].1 - pair[0].1) as f64).collect();

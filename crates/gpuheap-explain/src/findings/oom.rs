@@ -238,7 +238,15 @@ fn full(oom: &OutOfMemory) -> Remedy {
         .filter(|(class, _)| matches!(class, Class::Parameters | Class::Gradients | Class::OptimizerState));
     let model_state: Bytes = model_state.map(|&(_, bytes)| bytes).sum();
     let mostly_model = model_state.share_of(oom.moment.allocated_bytes) >= 0.6;
+    let trains = oom.moment.by_class.iter().any(|(class, _)| matches!(class, Class::Gradients | Class::OptimizerState));
     let text = match largest {
+        _ if oom.asked_bytes > oom.moment.allocated_bytes => {
+            "One request asks for more than everything else together: check the sizes at that line."
+        }
+        _ if mostly_model && !trains => {
+            "The model itself does not fit: load it in bf16 or quantised, spread it over GPUs, or keep a part of it on the \
+             host (`device_map=\"auto\"`)."
+        }
         _ if mostly_model => {
             "Parameters, gradients and optimizer state fill the card: no allocator setting and no smaller batch helps. Use \
              an 8-bit optimizer or bf16 states, shard them over GPUs (FSDP), or keep optimizer state on the host."

@@ -185,3 +185,67 @@ fn fragmentation_is_the_waste_over_what_was_in_use() {
     let row = report.whatif.iter().find(|row| row.conf == "expandable_segments:True").expect("it was tried");
     assert_eq!(saved, report.peaks.reserved_bytes - row.peak_reserved_bytes);
 }
+
+#[test]
+fn loading_a_model_layer_by_layer_is_no_loop() {
+    let mut maker = Maker::new();
+    let stacks = stacks(&mut maker);
+    for _ in 0..60 {
+        maker.allocate(20 * MIB, stacks.parameter);
+    }
+    let report = run(&maker, &Options::default());
+    assert_eq!(report.verdict.kind, VerdictKind::Healthy, "{}", report.verdict.headline);
+    assert_eq!(report.steps.count, 0);
+}
+
+#[test]
+fn a_loop_after_a_long_load_is_found() {
+    let mut maker = Maker::new();
+    let stacks = stacks(&mut maker);
+    for _ in 0..200 {
+        maker.allocate(MIB, stacks.parameter);
+    }
+    let input = maker.stack(&["batch@data.py:4", "serve@serve.py:8", "<module>@serve.py:20"]);
+    for _ in 0..12 {
+        let batch = maker.allocate(2 * MIB, input);
+        let results = [1, 2, 3].map(|mib| maker.allocate(mib * MIB, stacks.forward));
+        results.into_iter().for_each(|block| maker.free(block));
+        maker.free(batch);
+    }
+    let report = run(&maker, &Options::default());
+    assert_eq!((report.steps.count, report.verdict.kind), (12, VerdictKind::Healthy));
+}
+
+#[test]
+fn a_buffer_that_filled_late_is_no_leak() {
+    for size in [20, 24, 28] {
+        let mut buffer = Vec::new();
+        let maker = training(|maker, stacks, _| {
+            buffer.push(maker.allocate(2 * MIB, stacks.keep));
+            if buffer.len() > size {
+                maker.free(buffer.remove(0));
+            }
+        });
+        let report = run(&maker, &Options::default());
+        assert_eq!(report.verdict.kind, VerdictKind::Healthy, "{size}: {}", report.verdict.headline);
+        assert!(report.findings.is_empty(), "{size}: {:?}", report.findings);
+    }
+}
+
+#[test]
+fn a_request_that_is_too_large_is_not_blamed_on_a_leak() {
+    let mut maker = Maker::under(Some(2000 * MIB));
+    let stacks = stacks(&mut maker);
+    for _ in 0..40 {
+        let forward = maker.allocate(5 * MIB, stacks.forward);
+        maker.allocate(MIB, stacks.keep);
+        maker.free(forward);
+        maker.optimizer_step();
+    }
+    assert_eq!(maker.allocate_on(10_000 * MIB, 0, stacks.forward), None);
+    let report = run(&maker, &Options::default());
+    assert_eq!(report.verdict.kind, VerdictKind::Oom);
+    assert!(!report.verdict.headline.contains("leak"), "{}", report.verdict.headline);
+    assert!(report.findings[0].remedy.text.contains("more than everything else"), "{}", report.findings[0].remedy.text);
+    assert!(report.findings.iter().any(|finding| finding.kind == FindingKind::Leak), "the leak is told beside it");
+}

@@ -32,7 +32,7 @@ pub(crate) fn to_markdown(diff: &Diff) -> String {
         places(&mut page, shown);
     }
     if others > 0 {
-        page.folded(&say::others(others), |page| places(page, &diff.sites[shown.len()..]));
+        page.folded(&say::others(others), |page| places(page, &diff.sites[shown.len()..shown.len() + others]));
     }
     if !diff.growth.is_empty() {
         page.block("**Leaked each step, by line**");

@@ -4,7 +4,7 @@ use gpuheap_explain::{ClassChange, Diff, Side, SiteChange};
 use gpuheap_record::Bytes;
 
 use super::Style;
-use super::page::{Line, Page};
+use super::page::Page;
 use super::palette::Role;
 use super::table::{Cell, Column};
 use crate::sentences::diff as say;
@@ -44,7 +44,8 @@ fn figures(before: Bytes, after: Bytes) -> Vec<Cell> {
     ]
 }
 
-const FIGURES: [Column; 4] = [Column::new("before"), Column::new("after"), Column::new("change"), Column::from("", 60)];
+const FIGURES: [Column; 4] =
+    [Column::from("before", 60), Column::new("after"), Column::new("change"), Column::from("", 60)];
 
 fn columns(more: &[Column]) -> Vec<Column> {
     FIGURES.iter().chain(more).copied().collect()
@@ -92,7 +93,6 @@ fn places(page: &mut Page, places: &[SiteChange], more: &[Column; 2]) {
     let rows: Vec<Vec<Cell>> = shown.iter().map(row).collect();
     page.table(&columns(more), &rows);
     if others > 0 {
-        let more = format!("  {}, with `--details`", say::others(others));
-        page.line(Line::of(Role::Faint, &more));
+        page.paragraph("  ", 2, Role::Faint, &format!("{}, with `--details`", say::others(others)));
     }
 }
