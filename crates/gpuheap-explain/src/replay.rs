@@ -198,11 +198,14 @@ impl<'a> Player<'a> {
 
     fn load(&mut self, segments: &[InitialSegment]) {
         for segment in segments {
+            let size = segment.blocks.iter().fold(0_u64, |sum, block| sum.saturating_add(block.size));
+            if !self.heap.is_vacant(segment.address, size) {
+                self.unexplained += 1;
+                continue;
+            }
             let lane = self.lanes.id(segment.lane);
-            let mut size = 0;
             let mut blocks = Vec::with_capacity(segment.blocks.len());
             for block in &segment.blocks {
-                size += block.size;
                 let mut owner = 0;
                 if block.state != BlockState::Free {
                     let freed = if block.state == BlockState::PendingFree { Tick::START } else { Tick::NEVER };

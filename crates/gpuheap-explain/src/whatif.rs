@@ -23,7 +23,8 @@ pub(crate) struct Runner<'a> {
 /// Where a run ran out of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Failure {
-    pub(crate) event: EventId,
+    /// `None` where what was there before the first event did not fit.
+    pub(crate) event: Option<EventId>,
     /// Rounded request in bytes.
     pub(crate) asked: u64,
 }
@@ -58,7 +59,7 @@ impl<'a> Runner<'a> {
             match allocator.allocate(request(&rows[index]), owner) {
                 Ok(block) => blocks[index] = Some(block),
                 Err(error) => {
-                    let failure = Failure { event: EventId::new(0), asked: error.rounded };
+                    let failure = Failure { event: None, asked: error.rounded };
                     return Outcome { counters: allocator.counters(), failure: Some(failure) };
                 }
             }
@@ -68,7 +69,7 @@ impl<'a> Runner<'a> {
                 Step::Allocate(id) => match allocator.allocate(request(&rows[id.index()]), id.get()) {
                     Ok(block) => blocks[id.index()] = Some(block),
                     Err(error) => {
-                        let failure = Failure { event, asked: error.rounded };
+                        let failure = Failure { event: Some(event), asked: error.rounded };
                         return Outcome { counters: allocator.counters(), failure: Some(failure) };
                     }
                 },
@@ -96,7 +97,7 @@ impl<'a> Runner<'a> {
                             let _ = allocator.free(block);
                         }
                         Err(error) => {
-                            let failure = Failure { event, asked: error.rounded };
+                            let failure = Failure { event: Some(event), asked: error.rounded };
                             return Outcome { counters: allocator.counters(), failure: Some(failure) };
                         }
                     }
@@ -134,7 +135,8 @@ impl<'a> Runner<'a> {
         outcome: &Outcome,
         marks: &FrameTableMarks,
     ) -> WhatIf {
-        let stack = outcome.failure.map(|failure| self.device.events.stack(failure.event)).unwrap_or_default();
+        let event = outcome.failure.and_then(|failure| failure.event);
+        let stack = event.map(|event| self.device.events.stack(event)).unwrap_or_default();
         WhatIf {
             conf: conf.to_owned(),
             role,
@@ -145,7 +147,7 @@ impl<'a> Runner<'a> {
             driver_calls: outcome.counters.driver_calls,
             retries: outcome.counters.retries,
             oom: outcome.failure.is_some(),
-            oom_event: outcome.failure.map(|failure| u64::from(failure.event.get())),
+            oom_event: event.map(|event| u64::from(event.get())),
             oom_site: marks.site_frame(self.recording, stack).map(|frame| site(self.recording, frame)),
             smallest_limit_bytes: None,
             exact: self.replay.complete

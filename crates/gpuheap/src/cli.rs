@@ -48,6 +48,8 @@ pub(crate) enum Command {
     /// Lines are the same if file, function and order in the function are: an edit that moves them does not matter.
     Diff(Diff),
     /// Check recordings against a budget, for continuous integration
+    ///
+    /// Every device of every recording is checked against every part of the budget. The exit code tells.
     Check(Check),
     /// Print a script that completes commands and options in a shell
     Completions(Completions),

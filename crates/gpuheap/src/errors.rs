@@ -129,7 +129,9 @@ fn missing(error: &gpuheap_import::Error) -> Option<String> {
     }
     match files::recordings(folder) {
         Ok(found) if !found.is_empty() => Some(choice(&found)),
-        _ => Some("PyTorch writes a snapshot below the folder in which the program ran".to_owned()),
+        _ => Some(
+            "paths start from this folder; PyTorch wrote the file in the folder of the program that ran".to_owned(),
+        ),
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) fn render(diff: &Diff, style: Style) -> String {
 fn side(page: &mut Page, label: &str, side: &Side) {
     page.field(label, Role::Plain, &say::side(side));
     let (name, headline) = text::headline(side.verdict.kind, &side.verdict.headline);
-    page.field("", Role::Verdict(side.verdict.kind), &format!("{name}: {headline}"));
+    page.field("", Role::Plain, &format!("{name}: {headline}"));
 }
 
 /// Before, after and the change, as cells.

@@ -35,4 +35,5 @@ pub(super) fn show(page: &mut Page, report: &Report) {
         })
         .collect();
     page.table(&COLUMNS, &rows);
+    page.paragraph("  ", 2, Role::Faint, "`gpuheap whatif` searches among more of them");
 }

@@ -48,15 +48,14 @@ fn entries(page: &mut Page, report: &WhatIfReport) {
     let columns: Vec<&Column> = COLUMNS.iter().filter(|column| column.from_width <= page.width()).collect();
     let figures: usize = columns.iter().map(|column| column.width + GAP).sum();
     let bars = page.width().saturating_sub(INDENT + figures).min(BARS);
-    let titles: String = columns.iter().map(|column| format!("  {:>1$}", column.title, column.width)).collect();
+    let titles = cells(&columns, |column| column.title.to_owned());
     page.line(Line::of(Role::Faint, &format!("{}{titles}", " ".repeat(INDENT + bars))));
     let most = report.whatif.iter().map(|row| row.peak_reserved_bytes).max().unwrap_or_default();
     for row in &report.whatif {
         name(page, report, row);
         let bar = page.folded(&bar(row.peak_reserved_bytes, most, bars, page.style().unicode));
         let padding = " ".repeat(bars - text::width(&bar));
-        let figures: String =
-            columns.iter().map(|column| format!("  {:>1$}", (column.figure)(row), column.width)).collect();
+        let figures = cells(&columns, |column| (column.figure)(row));
         let line = Line::of(Role::Plain, &" ".repeat(INDENT)).with(color(row), &bar);
         page.line(line.with(Role::Plain, &padding).with(Role::Plain, &figures));
         if let Some(failure) = say::failure(row) {
@@ -65,6 +64,11 @@ fn entries(page: &mut Page, report: &WhatIfReport) {
     }
     page.gap();
     page.paragraph("", 0, Role::Faint, say::LEGEND);
+}
+
+/// What stands in each column, to the right.
+fn cells(columns: &[&Column], text: impl Fn(&Column) -> String) -> String {
+    columns.iter().fold(String::new(), |line, column| format!("{line}  {:>1$}", text(column), column.width))
 }
 
 fn color(row: &WhatIf) -> Role {
@@ -104,11 +108,13 @@ fn answer(page: &mut Page, report: &WhatIfReport) {
 /// Only how well the recorded settings explain the recording.
 fn verified(page: &mut Page, report: &WhatIfReport) {
     page.paragraph("", 2, Role::Strong, &say::verified(report));
-    if let Some(first) = report.replay.first_mismatch.as_ref().filter(|_| !report.replay.exact) {
+    let first = report.replay.first_mismatch.as_ref().filter(|_| !report.replay.exact);
+    if let Some(first) = first {
         page.field("First", Role::Plain, first);
     }
     page.field("Source", Role::Plain, sentences::file(&report.source.path));
-    for (index, note) in report.source.notes.iter().enumerate() {
+    let said = |note: &&String| first.is_some_and(|first| note.ends_with(first.as_str()));
+    for (index, note) in report.source.notes.iter().filter(|note| !said(note)).enumerate() {
         page.field(if index == 0 { "Notes" } else { "" }, Role::Plain, &sentences::note(note));
     }
 }

@@ -12,7 +12,7 @@ fn result() -> CheckReport {
     let budget =
         Budget { max_peak: Some(mib(400)), max_reserved: Some(mib(40_000)), no_leaks: true, max_waste: Some(25.0) };
     let mut oom = samples::oom();
-    oom.source.path = "-".to_owned();
+    oom.source.path = String::from("-");
     let reports = [samples::leak(), oom];
     CheckReport::new(reports.iter().map(|report| CheckedRecording::new(report, check(report, &budget))).collect())
 }
@@ -21,8 +21,8 @@ fn result() -> CheckReport {
 fn hostile() -> CheckReport {
     let mut result = result();
     let recording = &mut result.recordings[0];
-    recording.path = "a\"b<c>&'\u{1b}[2J,::error::\r\n%.pickle".to_owned();
-    recording.checks[0].message = "]]> <![CDATA[ \u{fffe}\u{ffff}\u{0} \u{202e}".to_owned();
+    recording.path = "a\"b<c>&'\u{1b}[2J,::error::\r\n%.pickle".into();
+    recording.checks[0].message = "]]> <![CDATA[ \u{fffe}\u{ffff}\u{0} \u{202e}".into();
     recording.checks[0].site = Some(site("x,y:z\n::warning::\"/>", 3, "<f>"));
     result
 }

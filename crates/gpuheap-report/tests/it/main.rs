@@ -1,4 +1,5 @@
 //! Tests of whole reports.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod check;
 mod diff;

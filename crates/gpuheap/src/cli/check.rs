@@ -10,7 +10,7 @@ Examples:
   gpuheap check snapshot.pickle --max-peak 20GiB --no-leaks
   gpuheap check rank*.pickle --budget-file gpuheap.toml --format github
 
-A budget file has the same names; options on the command line go before it:
+A budget file has the same names; options on the command line win:
   max-peak = \"20GiB\"       # allocated memory
   max-reserved = \"24GiB\"   # reserved memory
   max-waste = 15           # percent of the reserved memory that was never in use
@@ -58,11 +58,11 @@ pub(crate) struct Check {
 /// The forms of the result of a check.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Format {
-    /// One line for each violation, and how many checks held
+    /// One line for each violation; one line if everything holds
     Text,
     /// Annotations for GitHub Actions
     Github,
-    /// JUnit XML, for most other services
+    /// `JUnit` XML, for most other services
     Junit,
     /// One JSON object
     Json,

@@ -14,7 +14,9 @@ fn every_shell_has_a_script() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let script = stdout(&["completions", shell]);
         assert!(script.contains("gpuheap"), "{shell}");
-        assert!(script.contains("details"), "{shell}");
+        for word in ["details", "whatif", "verify", "diff", "device-b", "check", "budget-file"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
     }
 }
 
@@ -38,7 +40,29 @@ fn unknown_shell() {
 fn the_manual_page_has_all_options() {
     let page = stdout(&["man"]);
     assert!(page.starts_with(".ie") || page.starts_with(".TH"), "{page}");
-    for option in ["json", "md", "details", "device", "limit", "at", "output", "width", "color"] {
+    let options = [
+        "json",
+        "md",
+        "details",
+        "device",
+        "limit",
+        "at",
+        "output",
+        "width",
+        "color",
+        "conf",
+        "verify",
+        "device\\-b",
+        "max\\-waste",
+        "budget\\-file",
+        "format",
+    ];
+    for option in options {
         assert!(page.contains(&format!("\\-\\-{option}")), "{option}");
     }
+    for command in ["EXPLAIN", "WHATIF", "DIFF", "CHECK", "COMPLETIONS", "MAN"] {
+        assert!(page.contains(&format!(".SH {command}\n")), "{command}");
+    }
+    // There is one page only.
+    assert!(!page.contains("gpuheap\\-explain") && !page.contains("(1)\n"), "{page}");
 }

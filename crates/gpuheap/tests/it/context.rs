@@ -34,10 +34,26 @@ impl TestContext {
             .stdin(Stdio::null())
             .env("TERM", "xterm-256color")
             .env("LANG", "C.UTF-8");
-        for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "LC_ALL", "LC_CTYPE"] {
+        for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "LC_ALL", "LC_CTYPE", "GITHUB_WORKSPACE"] {
             command.env_remove(name);
         }
         command
+    }
+
+    /// Runs a line of a workflow, as GitHub does, with the command on the path.
+    #[cfg(unix)]
+    pub(crate) fn shell(&self, line: &str) -> Output {
+        let folder = Path::new(env!("CARGO_BIN_EXE_gpuheap")).parent().unwrap();
+        let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
+        Command::new("sh")
+            .args(["-e", "-c", line])
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null())
+            .env("PATH", path)
+            .env("GITHUB_STEP_SUMMARY", self.path("summary.md"))
+            .env_remove("GITHUB_WORKSPACE")
+            .output()
+            .unwrap()
     }
 
     pub(crate) fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> String {
@@ -64,4 +80,22 @@ impl TestContext {
             .replace("gpuheap.exe", "gpuheap")
             .replace(env!("CARGO_PKG_VERSION"), "[VERSION]")
     }
+}
+
+/// What a run printed, if it ended with `code` and said nothing else.
+pub(crate) fn stdout_of(command: &mut Command, code: i32) -> String {
+    let output = command.output().unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{command:?}: {stdout}");
+    assert_eq!(output.status.code(), Some(code), "{command:?}: {stdout}");
+    stdout
+}
+
+/// Fails unless `value` is as `schema` says.
+pub(crate) fn follows(schema: &str, value: &serde_json::Value) {
+    let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
+    let validator = jsonschema::draft202012::new(&schema).unwrap();
+    let errors: Vec<String> =
+        validator.iter_errors(value).map(|error| format!("{}: {error}", error.instance_path())).collect();
+    assert!(errors.is_empty(), "{errors:#?}");
 }

@@ -13,7 +13,45 @@ fn missing_file() {
     ----- stderr -----
     error: Failed to open `missing.pickle`
       cause: No such file or directory (os error 2)
+
+    hint: paths start from this folder; PyTorch wrote the file in the folder of the program that ran
     ");
+}
+
+#[test]
+fn missing_file_beside_recordings() {
+    let context = TestContext::new().with_file("runs/rank0.pickle", b"\x80\x04.");
+    insta::assert_snapshot!(context.run(["explain", "runs/rank9.pickle"]), @"
+    exit_code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: Failed to open `runs/rank9.pickle`
+      cause: No such file or directory (os error 2)
+
+    hint: choose one:
+      runs/rank0.pickle
+    ");
+    insta::assert_snapshot!(context.run(["explain", "run/rank0.pickle"]), @"
+    exit_code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: Failed to open `run/rank0.pickle`
+      cause: No such file or directory (os error 2)
+
+    hint: there is no folder `run`
+    ");
+}
+
+#[test]
+fn standard_input_is_named_so() {
+    use std::process::Stdio;
+
+    let file = std::fs::File::open(crate::recordings::recording("loops", "plain_adam")).unwrap();
+    let output = TestContext::new().command().args(["explain", "-"]).stdin(Stdio::from(file)).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("\nSource      standard input, "), "{text}");
 }
 
 #[test]
@@ -87,8 +125,8 @@ fn folder_with_several_recordings() {
     error: 2 recordings in folder `run`
 
     hint: choose one:
-      gpuheap explain 'run/rank 1.pickle'
-      gpuheap explain run/rank0.pickle
+      'run/rank 1.pickle'
+      run/rank0.pickle
     ");
 }
 

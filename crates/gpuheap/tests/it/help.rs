@@ -13,7 +13,12 @@ fn help_names_the_commands() {
 
     Commands:
       explain      Explain a recording: verdict, what to change, where the memory went
+      whatif       Find the allocator settings that waste least, by replay
+      diff         Compare two recordings: by class, by line, each step
+      check        Check recordings against a budget, for continuous integration
       completions  Print a script that completes commands and options in a shell
+      man          Print the manual page
+      help         Print this message or the help of the given subcommand(s)
 
     Options:
           --color <WHEN>  When to use color; `auto` is for terminals only and respects `NO_COLOR` and
@@ -48,9 +53,18 @@ fn help_of_explain_has_examples() {
           --md
               Print Markdown for an issue or a pull request
 
+      -o, --output <PATH>
+              Write to this file instead of standard output
+
+          --width <N>
+              Columns of the text [default: the terminal's, at most 120; 80 if there is none]
+
           --details
               Show everything: evidence, stacks, holders, rules of the classes, all moments (JSON and
               Markdown always do)
+
+          --device <N>
+              Explain the device with this ordinal [default: the one with an OOM, else the fullest]
 
           --color <WHEN>
               When to use color; `auto` is for terminals only and respects `NO_COLOR` and
@@ -58,9 +72,6 @@ fn help_of_explain_has_examples() {
               
               [default: auto]
               [possible values: auto, always, never]
-
-          --device <N>
-              Explain the device with this ordinal [default: the one with an OOM, else the fullest]
 
           --limit <SIZE>
               Close the account to this size, such as the card's: `80GiB`, `24GB` or bytes
@@ -74,12 +85,6 @@ fn help_of_explain_has_examples() {
               - oom:           The last failed allocation
               - end:           After the last event
 
-      -o, --output <PATH>
-              Write to this file instead of standard output
-
-          --width <N>
-              Columns of the text [default: the terminal's, at most 120; 80 if there is none]
-
       -h, --help
               Print help (see a summary with '-h')
 
@@ -91,13 +96,33 @@ fn help_of_explain_has_examples() {
       zstdcat snapshot.pickle.zst | gpuheap explain -
 
     To record a snapshot in PyTorch:
-      torch.cuda.memory._record_memory_history(max_entries=1_000_000)  # at the start
-      torch.cuda.memory._dump_snapshot("snapshot.pickle")               # at the end, or after an OOM
+      # before the model is built
+      torch.cuda.memory._record_memory_history(max_entries=1_000_000, stacks="python")
+      # at the end, or after an OOM
+      torch.cuda.memory._dump_snapshot("snapshot.pickle")
 
     Exit codes: 0 done (whatever the verdict), 2 bad input or use
 
     ----- stderr -----
     "#);
+}
+
+#[test]
+fn help_of_the_other_commands() {
+    for command in ["whatif", "diff", "check"] {
+        insta::assert_snapshot!(format!("help_{command}"), TestContext::new().run([command, "--help"]));
+    }
+    let text = |arguments: &[&str]| TestContext::new().run(arguments);
+    assert_eq!(text(&["help", "whatif"]), text(&["whatif", "--help"]));
+}
+
+#[test]
+fn no_room_at_all() {
+    for command in ["explain", "whatif"] {
+        let output = TestContext::new().command().args([command, "x", "--limit", "0"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("invalid value '0' for '--limit <SIZE>'"));
+    }
 }
 
 #[test]

@@ -4,9 +4,10 @@
 
 use std::path::{Path, PathBuf};
 
+use gpuheap_report::JSON_SCHEMA;
 use serde_json::Value;
 
-use crate::context::TestContext;
+use crate::context::{TestContext, follows, stdout_of};
 
 /// The JSON report of the recording at `path`.
 pub(crate) fn explain_json(path: &Path, more: &[&str]) -> Value {
@@ -16,6 +17,7 @@ pub(crate) fn explain_json(path: &Path, more: &[&str]) -> Value {
     assert_eq!(stderr, "", "{}", path.display());
     let report = serde_json::from_slice(&output.stdout).unwrap();
     check_sums(&report, path);
+    follows(JSON_SCHEMA, &report);
     report
 }
 
@@ -34,12 +36,12 @@ fn check_sums(report: &Value, path: &Path) {
     assert_eq!(report["peaks"]["reserved_bytes"], report["peak_reserved"]["reserved_bytes"]);
 }
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// Recordings that are examples stand there only.
-fn recording(folder: &str, name: &str) -> PathBuf {
+pub(crate) fn recording(folder: &str, name: &str) -> PathBuf {
     let file = format!("{name}.pickle.gz");
     let example = root().join("examples").join(&file);
     if folder != "loops_after_return" && example.exists() {
@@ -270,4 +272,27 @@ fn a_limit_closes_the_ledger() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let sum: u64 = report["ledger"].as_array().unwrap().iter().map(|part| bytes(&part["bytes"])).sum();
     assert_eq!(sum, 24 << 30);
+}
+
+/// The name of the verdict stands once at the head of every form, whatever it is about.
+#[test]
+fn the_first_line_begins_with_the_name_of_the_verdict() {
+    for (folder, name, verdict) in [
+        ("models", "bert_large", "Healthy"),
+        ("loops", "loss_accumulate", "Leak"),
+        ("loops", "gc_sawtooth", "Sawtooth"),
+        ("models", "gpt2_varlen", "Fragmentation"),
+        ("loops", "side_stream", "Stranded memory"),
+        ("models", "llama_oom", "Out of memory"),
+    ] {
+        let path = recording(folder, name);
+        let report = explain_json(&path, &[]);
+        let headline = report["verdict"]["headline"].as_str().unwrap();
+        let rest = headline.strip_prefix(&format!("{verdict}: ")).unwrap_or_else(|| panic!("{headline}"));
+        assert!(!rest.to_lowercase().starts_with(&verdict.to_lowercase()[..4]), "{headline}");
+        let show = |form: &[&str]| stdout_of(TestContext::new().command().arg("explain").arg(&path).args(form), 0);
+        let start = rest.split(' ').take(5).collect::<Vec<_>>().join(" ");
+        assert!(show(&[]).starts_with(&format!("{verdict}: {start}")), "{headline}");
+        assert!(show(&["--md"]).starts_with(&format!("### {verdict}: ")), "{headline}");
+    }
 }
