@@ -4,6 +4,7 @@ use gpuheap_record::Bytes;
 use serde::Serialize;
 
 use crate::report::{Finding, FindingKind, Report, Site};
+use crate::steps::FEWEST_BOUNDARIES;
 
 /// What a recording must keep to. `None` and `false` check nothing.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -71,9 +72,14 @@ fn leaks(report: &Report) -> Checked {
         Some(finding) => {
             Checked { name: "no-leaks", message: finding.title.clone(), holds: false, site: finding.site.clone() }
         }
+        // What cannot be judged does not pass: a gate must be able to fail.
+        None if report.steps.count < FEWEST_BOUNDARIES as u64 => {
+            let message =
+                format!("leaks cannot be judged: {} steps seen, {FEWEST_BOUNDARIES} needed", report.steps.count);
+            Checked { name: "no-leaks", message, holds: false, site: None }
+        }
         None => {
-            let steps = report.steps.count;
-            let message = format!("no leak was found in {steps} steps");
+            let message = format!("no leak was found in {} steps", report.steps.count);
             Checked { name: "no-leaks", message, holds: true, site: None }
         }
     }

@@ -197,8 +197,7 @@ fn changes(before: &Places, after: &Places) -> Vec<SiteChange> {
     let mut rows = Vec::new();
     for key in keys {
         let (first, second) = (before.get(key).unwrap_or(&none), after.get(key).unwrap_or(&none));
-        for index in 0..first.len().max(second.len()) {
-            let (first, second) = (first.get(index), second.get(index));
+        for (first, second) in pairs(first, second) {
             let bytes = |place: Option<&Place>| place.map(|place| place.bytes).unwrap_or_default();
             let site = |place: Option<&Place>| place.and_then(|place| place.site.clone());
             rows.push(SiteChange {
@@ -214,4 +213,42 @@ fn changes(before: &Places, after: &Places) -> Vec<SiteChange> {
     }
     rows.sort_by_key(|row| std::cmp::Reverse(row.change_bytes.unsigned_abs()));
     rows
+}
+
+/// The places of one key as pairs: those of the same line first, then the others in the order of their lines.
+fn pairs<'a>(before: &'a [Place], after: &'a [Place]) -> Vec<(Option<&'a Place>, Option<&'a Place>)> {
+    let line = |place: &Place| place.site.as_ref().map(|site| site.line);
+    let mut others: Vec<&Place> = Vec::new();
+    let mut left: Vec<Option<&Place>> = after.iter().map(Some).collect();
+    let mut paired = Vec::new();
+    for first in before {
+        let same = left.iter_mut().find(|second| second.is_some_and(|second| line(second) == line(first)));
+        match same.and_then(Option::take) {
+            Some(second) => paired.push((Some(first), Some(second))),
+            None => others.push(first),
+        }
+    }
+    let left: Vec<&Place> = left.into_iter().flatten().collect();
+    for index in 0..others.len().max(left.len()) {
+        paired.push((others.get(index).copied(), left.get(index).copied()));
+    }
+    paired
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_did_not_move_stay_together() {
+        let place = |line: u32, bytes: u64| Place {
+            site: Some(Site { file: "m.py".to_owned(), line, function: "forward".to_owned() }),
+            bytes: Bytes::new(bytes),
+        };
+        let before = [place(37, 1), place(38, 2), place(40, 3)];
+        let after = [place(38, 2), place(40, 3), place(45, 9)];
+        let lines = |place: Option<&Place>| place.and_then(|place| place.site.as_ref()).map(|site| site.line);
+        let found: Vec<_> = pairs(&before, &after).into_iter().map(|(a, b)| (lines(a), lines(b))).collect();
+        assert_eq!(found, [(Some(38), Some(38)), (Some(40), Some(40)), (Some(37), Some(45))]);
+    }
 }

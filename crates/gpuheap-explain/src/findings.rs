@@ -11,7 +11,7 @@ mod settings;
 mod stranded;
 
 pub(crate) use leak::too_short as leak_too_short;
-pub(crate) use oom::went_on as oom_went_on;
+pub(crate) use oom::{given_limit, went_on as oom_went_on};
 
 use std::cell::OnceCell;
 

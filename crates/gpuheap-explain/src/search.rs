@@ -194,7 +194,12 @@ impl Tried<'_> {
             let reserved = outcome.counters.peak_reserved / (20 << 20);
             (outcome.failure.is_some(), reserved, outcome.counters.retries)
         };
-        (0..self.outcomes.len()).min_by_key(|&index| (key(&self.outcomes[index]), index)).unwrap_or(0)
+        // A collection threshold acts only under a memory fraction, which the string alone does not set.
+        let needs_more = |index: usize| self.candidates[index].config.garbage_collection_threshold > 0.0;
+        let all = 0..self.outcomes.len();
+        let best = all
+            .min_by_key(|&index| (key(&self.outcomes[index]).0, needs_more(index), key(&self.outcomes[index]), index));
+        best.unwrap_or(0)
     }
 
     fn best(&self) -> &Candidate {

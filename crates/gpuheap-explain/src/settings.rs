@@ -3,7 +3,7 @@
 use gpuheap_alloc::torch::Config;
 use gpuheap_record::Bytes;
 
-use crate::findings::Facts;
+use crate::findings::{Facts, given_limit};
 use crate::report::{WhatIf, WhatIfRole};
 use crate::whatif::Runner;
 
@@ -26,7 +26,7 @@ impl Settings {
         let recorded = Config::from(&facts.recording.settings);
         let conf = facts.recording.settings.conf.as_str();
         // A failure happened under some cap: the same one holds for the other settings.
-        let cap = facts.oom.as_ref().map(|(_, oom)| facts.limit.unwrap_or(oom.limit_at_least_bytes).get());
+        let cap = facts.oom.as_ref().map(|(_, oom)| given_limit(facts, oom).unwrap_or(oom.limit_at_least_bytes).get());
         let mut tried = vec![(conf, recorded.clone())];
         tried.extend(candidates().into_iter().filter(|(_, config)| *config != recorded));
         let rows = tried.iter().enumerate().map(|(index, (conf, config))| {

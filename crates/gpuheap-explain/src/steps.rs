@@ -298,14 +298,14 @@ fn most_regular(
 /// well, and frees nothing.
 fn works(ticks: &[Tick], rows: &[Allocation]) -> bool {
     let turn = |tick: Tick| ticks.partition_point(|&start| start <= tick);
-    let mut frees = vec![false; ticks.len() + 1];
+    let mut at_work = vec![false; ticks.len() + 1];
     for row in rows.iter().filter(|row| row.freed != Tick::NEVER && row.born > Tick::START) {
         let (born, freed) = (turn(row.born), turn(row.freed));
         if freed - born <= 1 {
-            frees[born] = true;
+            at_work[born] = true;
         }
     }
-    frees.iter().filter(|&&frees| frees).count() * 10 >= ticks.len() * 6
+    at_work.iter().filter(|&&works| works).count() * 10 >= ticks.len() * 6
 }
 
 fn is_regular(occurrences: &[(Tick, usize)], span: usize, most_variation: f64) -> bool {

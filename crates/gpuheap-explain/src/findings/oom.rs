@@ -54,7 +54,7 @@ pub(crate) fn find(facts: &Facts<'_>, leak: Option<&Finding>) -> Option<Finding>
         "an allocator without any waste would have needed {}: {}",
         oom.ideal_bytes,
         if ideal_fits(facts, oom) {
-            let limit = facts.limit.unwrap_or(oom.limit_at_least_bytes);
+            let limit = given_limit(facts, oom).unwrap_or(oom.limit_at_least_bytes);
             format!("that would have fitted, with {} to spare", limit - oom.ideal_bytes)
         } else {
             "that would not have fitted either".to_owned()
@@ -126,7 +126,7 @@ fn to_usize(count: u64) -> usize {
 /// round limits: the roundest number between the bounds is named, as "about".
 fn limit_text(facts: &Facts<'_>, oom: &OutOfMemory) -> String {
     let at_least = oom.limit_at_least_bytes;
-    match (facts.limit, oom.limit_below_bytes) {
+    match (given_limit(facts, oom), oom.limit_below_bytes) {
         (Some(limit), _) => format!("under a limit of {limit}"),
         (None, Some(below)) => match round_between(at_least.get(), below.get()) {
             Some(round) => format!("under a limit of about {round}"),
@@ -134,6 +134,13 @@ fn limit_text(facts: &Facts<'_>, oom: &OutOfMemory) -> String {
         },
         (None, None) => format!("beside {} reserved", oom.moment.reserved_bytes),
     }
+}
+
+/// The limit that the user gave, if it can be what failed the request: a card may be larger than a cap within it.
+pub(crate) fn given_limit(facts: &Facts<'_>, oom: &OutOfMemory) -> Option<Bytes> {
+    let can_be =
+        |limit: &Bytes| *limit >= oom.limit_at_least_bytes && oom.limit_below_bytes.is_none_or(|below| *limit < below);
+    facts.limit.filter(can_be)
 }
 
 /// The only whole number of GiB, or of half GiB, from `at_least` on and below `below`.
@@ -150,13 +157,13 @@ fn round_between(at_least: u64, below: u64) -> Option<String> {
 }
 
 fn ideal_fits(facts: &Facts<'_>, oom: &OutOfMemory) -> bool {
-    oom.ideal_bytes <= facts.limit.unwrap_or(oom.limit_at_least_bytes)
+    oom.ideal_bytes <= given_limit(facts, oom).unwrap_or(oom.limit_at_least_bytes)
 }
 
 fn cause(facts: &Facts<'_>, oom: &OutOfMemory, leak: Option<&Finding>) -> Cause {
     let leaks = leak.is_some_and(|leak| {
         // Without any waste the program would have gone on for a few steps at most.
-        let limit = facts.limit.unwrap_or(oom.limit_at_least_bytes);
+        let limit = given_limit(facts, oom).unwrap_or(oom.limit_at_least_bytes);
         let rate = leak.bytes_per_step.unwrap_or_default().get().max(1);
         let holds_much = leak.bytes.share_of(oom.moment.allocated_bytes) >= 0.2 || leak.bytes >= oom.asked_bytes;
         let fits_without = oom.ideal_bytes - leak.bytes <= limit;

@@ -52,7 +52,7 @@ fn training(mut each: impl FnMut(&mut Maker, &Stacks, usize)) -> Maker {
     for step in 0..40 {
         let forward: Vec<u32> = (0..6).map(|_| maker.allocate(5 * MIB, stacks.forward)).collect();
         each(&mut maker, &stacks, step);
-        forward.into_iter().for_each(|block| maker.free(block));
+        maker.free_all(forward);
         maker.optimizer_step();
     }
     maker
@@ -119,7 +119,7 @@ fn garbage_that_dies_oldest_first_is_a_sawtooth_and_a_cleared_list_is_not() {
                 if newest_first {
                     kept.reverse();
                 }
-                kept.drain(..).for_each(|block| maker.free(block));
+                maker.free_all(kept.drain(..));
             }
         })
     };
@@ -132,7 +132,7 @@ fn a_stream_that_stopped_allocating_strands_its_cache() {
     let maker = training(|maker, stacks, step| {
         if step == 2 {
             let blocks: Vec<u32> = (0..4).filter_map(|_| maker.allocate_on(40 * MIB, 0xbeef, stacks.forward)).collect();
-            blocks.into_iter().for_each(|block| maker.free(block));
+            maker.free_all(blocks);
         }
     });
     let report = run(&maker, &Options::default());
@@ -149,9 +149,9 @@ fn a_failure_in_pieces_is_told_with_the_largest_piece() {
     let stacks = stacks(&mut maker);
     // Four segments of 40 MiB, each cut in two, one half of each free: 80 MiB free, 20 MiB in a piece.
     let whole: Vec<u32> = (0..4).map(|_| maker.allocate(40 * MIB, stacks.keep)).collect();
-    whole.into_iter().for_each(|block| maker.free(block));
+    maker.free_all(whole);
     let halves: Vec<u32> = (0..8).map(|_| maker.allocate(20 * MIB, stacks.keep)).collect();
-    halves.iter().step_by(2).for_each(|&block| maker.free(block));
+    maker.free_all(halves.into_iter().step_by(2));
     assert_eq!(maker.allocate_on(60 * MIB, 0, stacks.forward), None);
     let report = run(&maker, &Options::default());
     assert_eq!(report.verdict.kind, VerdictKind::Oom);
@@ -209,7 +209,7 @@ fn a_loop_after_a_long_load_is_found() {
     for _ in 0..12 {
         let batch = maker.allocate(2 * MIB, input);
         let results = [1, 2, 3].map(|mib| maker.allocate(mib * MIB, stacks.forward));
-        results.into_iter().for_each(|block| maker.free(block));
+        maker.free_all(results);
         maker.free(batch);
     }
     let report = run(&maker, &Options::default());

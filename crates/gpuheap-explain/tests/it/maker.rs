@@ -105,6 +105,12 @@ impl Maker {
         self.allocator.free(block).expect("a live block can be freed");
     }
 
+    pub(crate) fn free_all(&mut self, numbers: impl IntoIterator<Item = u32>) {
+        for number in numbers {
+            self.free(number);
+        }
+    }
+
     /// The numbers of all live blocks.
     pub(crate) fn live(&self) -> Vec<u32> {
         self.live.keys().copied().collect()

@@ -227,3 +227,11 @@ fn the_budget_example_names_every_key() {
         assert!(text.lines().any(|line| line.starts_with(&format!("{key} = "))), "{key}");
     }
 }
+
+#[test]
+fn every_device_is_checked() {
+    let path = recording("edge", "two_devices");
+    let text = stdout_of(TestContext::new().command().arg("check").arg(&path).args(["--max-peak", "1"]), 1);
+    assert_eq!(text.lines().count(), 2, "{text}");
+    assert!(text.contains("(device 0): max-peak") && text.contains("(device 1): max-peak"), "{text}");
+}
