@@ -201,19 +201,19 @@ fn the_workflow_example_works_as_it_stands() {
     let workflow = std::fs::read_to_string(examples.join("gpuheap-check.yml")).unwrap();
     let lines = run_lines(&workflow);
     assert_eq!(lines.len(), 2, "{lines:?}");
-    let run = |name: &str| {
+    let run = |folder: &str, name: &str| {
         let context = TestContext::new();
         std::fs::copy(examples.join("gpuheap.toml"), context.path("gpuheap.toml")).unwrap();
-        std::fs::copy(recording("models", name), context.path("snapshot.pickle")).unwrap();
+        std::fs::copy(recording(folder, name), context.path("snapshot.pickle")).unwrap();
         let outputs = lines.iter().map(|line| context.shell(line)).collect::<Vec<_>>();
         (outputs, std::fs::read_to_string(context.path("summary.md")).unwrap())
     };
-    let (outputs, summary) = run("bert_large");
+    let (outputs, summary) = run("loops", "plain_adam");
     assert!(outputs.iter().all(|output| output.status.success()), "{outputs:?}");
     assert_eq!(String::from_utf8_lossy(&outputs[0].stdout), "All 4 checks hold\n");
     assert!(summary.starts_with("### Healthy: "), "{summary}");
 
-    let (outputs, summary) = run("gpt2_varlen");
+    let (outputs, summary) = run("models", "gpt2_varlen");
     assert_eq!(outputs[0].status.code(), Some(1));
     let annotations = String::from_utf8_lossy(&outputs[0].stdout).into_owned();
     assert_eq!(annotations.lines().filter(|line| line.starts_with("::error file=")).count(), 3, "{annotations}");
