@@ -1,4 +1,5 @@
-//! `cargo xtask bench`: `gpuheap explain` against CPython's own reader, on files that everyone can make.
+//! `cargo xtask bench`: `gpuheap explain` against CPython's own reader, and the speed of replays under other settings, on
+//! files that everyone can make.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -22,6 +23,14 @@ const SPEED_BAR: f64 = 7.0;
 const MEMORY_BAR: f64 = 2.5;
 /// The most that four times the events may take, in times of the smaller file.
 const GROWTH_BAR: f64 = 4.5;
+
+/// The least events a second, in millions, that one core replays with native and with expandable segments.
+const NATIVE_BAR: f64 = 5.0;
+const EXPANDABLE_BAR: f64 = 3.0;
+/// The most seconds that a search over settings may take on all cores.
+const SEARCH_BAR: f64 = 3.0;
+/// Replays from which the time of one is told.
+const REPLAYS: usize = 12;
 
 /// How often a running program's memory is looked at.
 const POLL: Duration = Duration::from_millis(2);
@@ -62,6 +71,13 @@ pub(crate) fn run(workspace: &Workspace, strict: bool) -> Result<(), Failure> {
     let load = pickle_load(workspace, pin, &small)?;
     let explain_small = explain(workspace, pin, &binary, &small)?;
     let explain_large = explain(workspace, pin, &binary, &large)?;
+    let native = replay_rate(workspace, pin, &binary, &small, "backend:native")?;
+    let expandable = replay_rate(workspace, pin, &binary, &small, "expandable_segments:True")?;
+    let search = best(|| {
+        let mut command = workspace.command(&binary);
+        command.arg("whatif").arg(&small).arg("--json");
+        command
+    })?;
     let [small_bytes, large_bytes] = [file_bytes(&small)?, file_bytes(&large)?];
 
     println!("Best of {RUNS} runs, {}", pin.description());
@@ -72,6 +88,7 @@ pub(crate) fn run(workspace: &Workspace, strict: bool) -> Result<(), Failure> {
     }
     println!("{}", row("gpuheap explain, 1 M events", small_bytes, explain_small));
     println!("{}", row("gpuheap explain, 4 M events", large_bytes, explain_large));
+    println!("{}", row("gpuheap whatif, all cores", small_bytes, search));
     println!();
 
     let mut bars = Vec::new();
@@ -97,6 +114,14 @@ pub(crate) fn run(workspace: &Workspace, strict: bool) -> Result<(), Failure> {
         value: explain_large.seconds / explain_small.seconds,
         limit: Limit::AtMost(GROWTH_BAR),
     });
+    for (name, value, bar) in [
+        ("whatif: million events/s, native segments", native, NATIVE_BAR),
+        ("whatif: million events/s, expandable", expandable, EXPANDABLE_BAR),
+    ] {
+        bars.push(Bar { name, value, limit: Limit::AtLeast(bar) });
+    }
+    let name = "whatif, 1 M: seconds for a whole search";
+    bars.push(Bar { name, value: search.seconds, limit: Limit::AtMost(SEARCH_BAR) });
     for bar in &bars {
         println!("{bar}");
     }
@@ -194,11 +219,34 @@ fn parse_pickle_load(printed: &str) -> Option<Measured> {
 
 /// Measures `gpuheap explain FILE --json`, from the start of the process to its end.
 fn explain(workspace: &Workspace, pin: Pin, binary: &Path, file: &Path) -> Result<Measured, Failure> {
+    best(|| {
+        let mut command = pin.command(workspace, binary);
+        command.arg("explain").arg(file).arg("--json");
+        command
+    })
+}
+
+/// Millions of events a second that one core replays under `conf`: from what more replays of the same take.
+fn replay_rate(workspace: &Workspace, pin: Pin, binary: &Path, file: &Path, conf: &str) -> Result<f64, Failure> {
+    let with = |replays: usize| {
+        best(|| {
+            let mut command = pin.command(workspace, binary);
+            command.arg("whatif").arg(file).arg("--json");
+            for _ in 0..replays {
+                command.args(["--conf", conf]);
+            }
+            command
+        })
+    };
+    let seconds = with(1 + REPLAYS)?.seconds - with(1)?.seconds;
+    Ok(SMALL_EVENTS as f64 * REPLAYS as f64 / seconds.max(f64::MIN_POSITIVE) / 1e6)
+}
+
+/// The best of several runs of a command, from the start of the process to its end.
+fn best(command: impl Fn() -> Command) -> Result<Measured, Failure> {
     let mut runs = Vec::new();
     for _ in 0..RUNS {
-        let mut command = pin.command(workspace, binary);
-        command.arg("explain").arg(file).arg("--json").stdin(Stdio::null()).stdout(Stdio::null());
-        runs.push(measure(&mut command)?);
+        runs.push(measure(command().stdin(Stdio::null()).stdout(Stdio::null()))?);
     }
     Measured::best(runs).ok_or_else(|| Failure::new("Nothing was measured"))
 }
