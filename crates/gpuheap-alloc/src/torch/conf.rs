@@ -1,7 +1,7 @@
 //! Settings as a user writes them in `PYTORCH_CUDA_ALLOC_CONF`.
 //!
 //! What is accepted, what it comes to and what PyTorch says about the rest was read off PyTorch 2.11 by starting it with
-//! each string (`docs/results/allocator-conf.md`).
+//! each string (`docs/results/allocator-conf.md` in the repository).
 
 use gpuheap_record::ROUNDUP_INTERVALS;
 

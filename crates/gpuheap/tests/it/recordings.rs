@@ -296,3 +296,50 @@ fn the_first_line_begins_with_the_name_of_the_verdict() {
         assert!(show(&["--md"]).starts_with(&format!("### {verdict}: ")), "{headline}");
     }
 }
+
+/// GPT-2 was run under several settings: from the stock run alone the others are told, and from the expandable one the
+/// stock run.
+#[test]
+fn runs_under_other_settings_are_predicted_to_the_byte() {
+    let truth = labels("models/truth.json");
+    let gib = |count: u64| (count << 30).to_string();
+    let runs = [
+        ("gpt2_varlen", "", None),
+        ("gpt2_cap30", "", Some(gib(30))),
+        ("gpt2_maxsplit128", "max_split_size_mb:128", None),
+        ("gpt2_gc", "garbage_collection_threshold:0.6", Some(gib(40))),
+        ("gpt2_expandable", "expandable_segments:True", None),
+    ];
+    for from in ["gpt2_varlen", "gpt2_expandable", "gpt2_maxsplit128"] {
+        for (name, conf, limit) in &runs {
+            let context = TestContext::new();
+            let mut command = context.command();
+            command.arg("whatif").arg(recording("models", from)).args(["--json", "--conf", conf]);
+            if let Some(limit) = limit {
+                command.args(["--limit", limit]);
+            }
+            let report: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+            let row = report["whatif"].as_array().unwrap().iter().rfind(|row| row["conf"] == *conf).unwrap();
+            let told =
+                ["peak_reserved_bytes", "peak_allocated_bytes", "segments", "retries"].map(|key| bytes(&row[key]));
+            let truth = ["peak_reserved_bytes", "peak_allocated_bytes", "segments_allocated", "alloc_retries"]
+                .map(|key| bytes(&truth[*name][key]));
+            assert_eq!(told, truth, "{name} from {from}");
+            assert_eq!(row["oom"], false, "{name} from {from}");
+        }
+    }
+}
+
+#[test]
+fn the_recommended_setting_is_the_one_that_reserves_least() {
+    let context = TestContext::new();
+    let mut command = context.command();
+    command.arg("whatif").arg(recording("models", "gpt2_varlen")).arg("--json");
+    let report: Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+    assert_eq!(report["best"], "expandable_segments:True");
+    let rows = report["whatif"].as_array().unwrap();
+    assert_eq!(rows[0]["role"], "recorded");
+    let best = rows.iter().find(|row| row["conf"] == report["best"]).unwrap();
+    assert_eq!(best["peak_reserved_bytes"], 28_290_580_480_u64);
+    assert_eq!(bytes(&report["saves_bytes"]), bytes(&rows[0]["peak_reserved_bytes"]) - 28_290_580_480);
+}
