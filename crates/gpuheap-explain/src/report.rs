@@ -4,8 +4,14 @@
 //! values and compute nothing. All sizes are bytes, all times microseconds of Unix time, all events row numbers in the
 //! device's event list.
 
+mod class;
+mod whatif;
+
 use gpuheap_record::Bytes;
 use serde::Serialize;
+
+pub use class::Class;
+pub use whatif::{WhatIf, WhatIfReport, WhatIfRole};
 
 /// The name and version of the JSON report.
 pub const SCHEMA: &str = "gpuheap.report/1";
@@ -116,6 +122,21 @@ pub enum VerdictKind {
     Oom,
 }
 
+impl VerdictKind {
+    /// The name in text.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Healthy => "Healthy",
+            Self::Leak => "Leak",
+            Self::Sawtooth => "Sawtooth",
+            Self::Fragmentation => "Fragmentation",
+            Self::Stranded => "Stranded memory",
+            Self::Oom => "Out of memory",
+        }
+    }
+}
+
 /// How sure a statement is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -166,80 +187,6 @@ pub struct Moment {
     /// What was asked for by class, largest first; with the rounding of blocks it adds up to `allocated_bytes`.
     #[serde(serialize_with = "as_map")]
     pub by_class: Vec<(Class, Bytes)>,
-}
-
-/// What a block is for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Class {
-    /// Weights and buffers of modules.
-    Parameters,
-    /// Gradients of parameters.
-    Gradients,
-    /// What the optimizer keeps from step to step.
-    OptimizerState,
-    /// What the forward pass saves for the backward pass.
-    Activations,
-    /// Batches and other data.
-    Inputs,
-    /// Short-lived intermediate results.
-    Temporaries,
-    /// Buffers of collective communication.
-    Communication,
-    /// Keys and values of generated tokens.
-    Cache,
-    /// Work space of libraries such as cuBLAS.
-    Workspace,
-    /// Nothing in the recording tells.
-    Unknown,
-    /// Not a use: the part of blocks that is more than what was asked for.
-    Rounding,
-}
-
-impl Class {
-    /// All classes, in the order in which they are listed.
-    pub const ALL: [Self; 11] = [
-        Self::Parameters,
-        Self::Gradients,
-        Self::OptimizerState,
-        Self::Activations,
-        Self::Inputs,
-        Self::Temporaries,
-        Self::Communication,
-        Self::Cache,
-        Self::Workspace,
-        Self::Unknown,
-        Self::Rounding,
-    ];
-
-    /// The name in JSON.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Parameters => "parameters",
-            Self::Gradients => "gradients",
-            Self::OptimizerState => "optimizer_state",
-            Self::Activations => "activations",
-            Self::Inputs => "inputs",
-            Self::Temporaries => "temporaries",
-            Self::Communication => "communication",
-            Self::Cache => "cache",
-            Self::Workspace => "workspace",
-            Self::Unknown => "unknown",
-            Self::Rounding => "rounding",
-        }
-    }
-
-    /// The name in text.
-    #[must_use]
-    pub const fn title(self) -> &'static str {
-        match self {
-            Self::OptimizerState => "optimizer state",
-            Self::Cache => "cache (KV)",
-            Self::Workspace => "library workspace",
-            other => other.name(),
-        }
-    }
 }
 
 /// One part of the ledger.
@@ -455,70 +402,6 @@ pub struct ReplayCheck {
     pub matched: u64,
     /// The first thing that was not predicted, in words.
     pub first_mismatch: Option<String>,
-}
-
-/// What another setting would have done.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct WhatIf {
-    /// The settings as given; empty for stock settings.
-    pub conf: String,
-    /// Why this row is here.
-    pub role: WhatIfRole,
-    /// The cap on reserved memory, if one was given.
-    pub limit_bytes: Option<Bytes>,
-    /// The most allocated memory.
-    pub peak_allocated_bytes: Bytes,
-    /// The most reserved memory.
-    pub peak_reserved_bytes: Bytes,
-    /// Native segments taken from the driver (`segment.all.allocated`); expandable segments do not count.
-    pub segments: u64,
-    /// Calls that took memory from the driver or gave it back.
-    pub driver_calls: u64,
-    /// Times that all cached memory was released for a request (`num_alloc_retries`).
-    pub retries: u64,
-    /// Whether an allocation failed. The replay ends there: what the program would have done then is not known.
-    pub oom: bool,
-    /// The event of the request that failed.
-    pub oom_event: Option<u64>,
-    /// Where the request that failed was made.
-    pub oom_site: Option<Site>,
-    /// The smallest cap on reserved memory under which the program runs to its end, to 2 MiB; `None` where it was not
-    /// looked for, or the program does not run to its end at all.
-    pub smallest_limit_bytes: Option<Bytes>,
-    /// Whether the replay is exact: the recording is complete, its own settings explain every event of it, and no free
-    /// had to wait for another stream.
-    pub exact: bool,
-}
-
-/// Why a row of settings is in a report.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WhatIfRole {
-    /// The settings of the recording.
-    Recorded,
-    /// The user asked for them.
-    Given,
-    /// They are among the settings that are always tried.
-    Tried,
-    /// The search found them, and nothing better.
-    Best,
-}
-
-/// What other settings would have done with one device's recording.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct WhatIfReport {
-    /// [`SCHEMA`].
-    pub schema: &'static str,
-    /// What was read.
-    pub source: SourceInfo,
-    /// How well the recorded settings explain the recording.
-    pub replay: ReplayCheck,
-    /// The recorded settings first, then the others.
-    pub whatif: Vec<WhatIf>,
-    /// The settings to use, if any are better than the recorded ones: the string for `PYTORCH_CUDA_ALLOC_CONF`.
-    pub best: Option<String>,
-    /// Bytes of reserved memory that they save at the peak.
-    pub saves_bytes: Option<Bytes>,
 }
 
 /// How many bytes one rule put into a class.

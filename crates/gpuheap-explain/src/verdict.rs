@@ -31,15 +31,7 @@ pub(crate) fn verdict(facts: &Facts<'_>, findings: &[Finding]) -> Verdict {
 }
 
 fn headline(finding: &Finding, kind: VerdictKind) -> String {
-    let name = match kind {
-        VerdictKind::Healthy => "Healthy",
-        VerdictKind::Leak => "Leak",
-        VerdictKind::Sawtooth => "Sawtooth",
-        VerdictKind::Fragmentation => "Fragmentation",
-        VerdictKind::Stranded => "Stranded memory",
-        VerdictKind::Oom => "Out of memory",
-    };
-    format!("{name}: {}{}", finding.title, finding.site.as_ref().map_or_else(String::new, place))
+    format!("{}: {}{}", kind.title(), finding.title, finding.site.as_ref().map_or_else(String::new, place))
 }
 
 fn place(site: &Site) -> String {

@@ -117,21 +117,9 @@ fn three_digits(number: f64) -> String {
     format!("{number:.digits$}")
 }
 
-/// The name of a kind of verdict at the head of a report.
-pub(crate) fn verdict_name(kind: VerdictKind) -> &'static str {
-    match kind {
-        VerdictKind::Healthy => "Healthy",
-        VerdictKind::Leak => "Leak",
-        VerdictKind::Sawtooth => "Sawtooth",
-        VerdictKind::Fragmentation => "Fragmentation",
-        VerdictKind::Stranded => "Stranded memory",
-        VerdictKind::Oom => "Out of memory",
-    }
-}
-
 /// The headline with the kind before it, unless it says so itself.
 pub(crate) fn headline(kind: VerdictKind, headline: &str) -> (&'static str, String) {
-    let name = verdict_name(kind);
+    let name = kind.title();
     let rest = match headline.get(..name.len()) {
         Some(start) if start.eq_ignore_ascii_case(name) => {
             headline[name.len()..].trim_start_matches([':', ',', '.', ' '])
