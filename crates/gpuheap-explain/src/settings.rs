@@ -5,7 +5,7 @@ use gpuheap_record::Bytes;
 
 use crate::findings::{Facts, given_limit};
 use crate::report::{WhatIf, WhatIfRole};
-use crate::whatif::Runner;
+use crate::whatif::{Change, Runner};
 
 /// The settings that are tried for a remedy: those that the field recommends against waste.
 fn candidates() -> [(&'static str, Config); 2] {
@@ -18,6 +18,8 @@ fn candidates() -> [(&'static str, Config); 2] {
 pub(crate) struct Settings {
     /// The recorded settings first.
     pub(crate) rows: Vec<WhatIf>,
+    /// What changes to the program, under the recorded settings, would have reserved at most: each in words.
+    pub(crate) changes: Vec<(String, Bytes)>,
 }
 
 impl Settings {
@@ -34,7 +36,7 @@ impl Settings {
             let role = if index == 0 { WhatIfRole::Recorded } else { WhatIfRole::Tried };
             runner.row(conf, role, cap, &outcome, facts.marks)
         });
-        Self { rows: rows.collect() }
+        Self { rows: rows.collect(), changes: changes(facts, &runner, &recorded, cap) }
     }
 
     /// The setting under which least would have been reserved, if it saves anything over what was: its string and the
@@ -50,4 +52,31 @@ impl Settings {
     pub(crate) fn without_oom(&self) -> Option<&WhatIf> {
         self.rows.iter().skip(1).find(|row| !row.oom)
     }
+}
+
+/// Changes to the program that may help against waste, with what it would have reserved at most.
+fn changes(facts: &Facts<'_>, runner: &Runner<'_>, config: &Config, cap: Option<u64>) -> Vec<(String, Bytes)> {
+    let mut changes = Vec::new();
+    let mut try_out = |what: String, change: Change| {
+        let outcome = runner.run_changed(config, cap, change);
+        if outcome.failure.is_none() {
+            changes.push((what, Bytes::new(outcome.counters.peak_reserved)));
+        }
+    };
+    let mut streams: Vec<u64> = facts.replay.lanes.iter().map(|(_, lane)| lane.stream).collect();
+    streams.sort_unstable();
+    streams.dedup();
+    if streams.len() > 1 {
+        try_out("with all work on one stream".to_owned(), Change { one_stream: true, ..Change::default() });
+    }
+    // Phases end with the first step, which makes what stays, and where the loop gives way to another.
+    let ticks = &facts.steps.ticks;
+    let phase_end = (facts.leaks.len() > 1).then(|| ticks.last()).flatten();
+    for (what, tick) in [("the first step", ticks.first()), ("the last step", phase_end)] {
+        if let Some(event) = tick.and_then(|tick| tick.event()) {
+            let change = Change { empty_cache_after: Some(event), ..Change::default() };
+            try_out(format!("with `torch.cuda.empty_cache()` once after {what}"), change);
+        }
+    }
+    changes
 }

@@ -20,6 +20,15 @@ pub(crate) struct Runner<'a> {
     program: Program,
 }
 
+/// A change to the program itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Change {
+    /// All work is done on one stream.
+    pub(crate) one_stream: bool,
+    /// The cache is emptied once, after this event.
+    pub(crate) empty_cache_after: Option<EventId>,
+}
+
 /// Where a run ran out of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Failure {
@@ -44,12 +53,17 @@ impl<'a> Runner<'a> {
     /// Runs the program under `config`, with at most `cap` bytes reserved. The run ends at the first request that fails:
     /// what the program would have done then is not known.
     pub(crate) fn run(&self, config: &Config, cap: Option<u64>) -> Outcome {
+        self.run_changed(config, cap, Change::default())
+    }
+
+    /// The same with a change to the program.
+    pub(crate) fn run_changed(&self, config: &Config, cap: Option<u64>, change: Change) -> Outcome {
         let rows = self.replay.allocations.rows();
         let mut allocator = Allocator::over(Heap::without_addresses(), config.clone(), cap, SimulatedDevice::new(None));
         let mut blocks: Vec<Option<BlockId>> = vec![None; rows.len()];
         let request = |row: &crate::lifetimes::Allocation| {
             let (stream, pool) = place(self.replay, row.lane);
-            Request { size: row.requested, stream, pool }
+            Request { size: row.requested, stream: if change.one_stream { 0 } else { stream }, pool }
         };
         // What was there before the first event is asked for in the order of its addresses.
         let mut before: Vec<usize> = (0..rows.len()).filter(|&index| rows[index].born == Tick::START).collect();
@@ -64,7 +78,12 @@ impl<'a> Runner<'a> {
                 }
             }
         }
+        let mut empty_cache_after = change.empty_cache_after;
         for &(step, event) in &self.program.steps {
+            if empty_cache_after.is_some_and(|after| event > after) {
+                allocator.release_unused();
+                empty_cache_after = None;
+            }
             match step {
                 Step::Allocate(id) => match allocator.allocate(request(&rows[id.index()]), id.get()) {
                     Ok(block) => blocks[id.index()] = Some(block),

@@ -36,6 +36,11 @@ pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
         evidence.push("the recording starts late: an earlier peak may have needed the memory".to_owned());
     }
     let remedy = remedy(facts, found.reserved, found.active);
+    for (what, reserved) in &facts.settings().changes {
+        if (found.reserved - *reserved).share_of(found.reserved) >= 0.05 {
+            evidence.push(format!("in replay the same run reserves {reserved} {what}"));
+        }
+    }
     Some(Finding {
         id: String::new(),
         kind: FindingKind::Fragmentation,

@@ -19,6 +19,8 @@ pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
         return None;
     }
     let main = facts.stranded.first()?;
+    let most = facts.replay.peaks.reserved_bytes;
+    let gain = |reserved: Bytes| (most - reserved).share_of(most);
     let evidence = facts
         .stranded
         .iter()
@@ -33,6 +35,9 @@ pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
             )
         })
         .chain([format!("{} of the most reserved memory; no other stream can use it", percent(share))])
+        .chain(facts.settings().changes.iter().filter(|(_, reserved)| gain(*reserved) >= 0.02).map(
+            |(what, reserved)| format!("in replay the same run reserves at most {reserved} {what}, {most} without"),
+        ))
         .collect();
     // The largest allocation of the stream shows what it was for.
     let rows = facts.replay.allocations.rows();
