@@ -232,8 +232,9 @@ fn replay_rate(workspace: &Workspace, pin: Pin, binary: &Path, file: &Path, conf
         best(|| {
             let mut command = pin.command(workspace, binary);
             command.arg("whatif").arg(file).arg("--json");
-            for _ in 0..replays {
-                command.args(["--conf", conf]);
+            // Settings that are written alike are replayed once.
+            for index in 0..replays {
+                command.args(["--conf", &format!("{conf}{}", " ".repeat(index))]);
             }
             command
         })

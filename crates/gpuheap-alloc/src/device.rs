@@ -21,22 +21,35 @@ pub trait Device {
     fn unmap(&mut self, size: u64);
 }
 
+/// Which way the addresses of a [`SimulatedDevice`] go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Direction {
+    /// From the top down.
+    #[default]
+    Descending,
+    /// From the bottom up.
+    Ascending,
+}
+
 /// A device that hands out addresses without memory behind them.
 ///
-/// Addresses descend from the top of the address space. The address decides which of two equally large free blocks a
-/// best-fit search takes first, and descending addresses reproduced the segment events of every recording that was
-/// tried (ascending and random ones did not).
+/// The address decides which of two equally large free blocks a best-fit search takes first. Real drivers hand out
+/// descending addresses for most programs, ascending ones for some: a recording shows which.
 #[derive(Clone, Debug)]
 pub struct SimulatedDevice {
     limit: Option<u64>,
     used: u64,
-    next_top: u64,
+    direction: Direction,
+    /// Where the next allocation ends (descending) or begins (ascending).
+    next: u64,
     live: BTreeMap<u64, u64>,
 }
 
 impl SimulatedDevice {
     /// Where the first allocation ends: no program runs out of addresses.
     const TOP: u64 = 1 << 62;
+    /// Where the first allocation begins.
+    const BOTTOM: u64 = 1 << 40;
     /// The driver aligns what it gives out to 2 MiB.
     const ALIGNMENT: u64 = 2 << 20;
 
@@ -46,7 +59,14 @@ impl SimulatedDevice {
     /// A device with `limit` bytes of memory; `None` for as much as anyone asks for.
     #[must_use]
     pub fn new(limit: Option<u64>) -> Self {
-        Self { limit, used: 0, next_top: Self::TOP, live: BTreeMap::new() }
+        Self { limit, used: 0, direction: Direction::Descending, next: Self::TOP, live: BTreeMap::new() }
+    }
+
+    /// The same with addresses that go the other way.
+    #[must_use]
+    pub fn going(self, direction: Direction) -> Self {
+        let next = if direction == Direction::Descending { Self::TOP } else { Self::BOTTOM };
+        Self { direction, next, ..self }
     }
 
     /// Bytes that are given out.
@@ -54,9 +74,7 @@ impl SimulatedDevice {
     pub fn used(&self) -> u64 {
         self.used
     }
-}
 
-impl SimulatedDevice {
     fn take(&mut self, size: u64) -> Option<()> {
         let used = self.used.checked_add(size)?;
         if self.limit.is_some_and(|limit| used > limit) {
@@ -67,8 +85,17 @@ impl SimulatedDevice {
     }
 
     fn addresses(&mut self, size: u64) -> Option<u64> {
-        self.next_top = self.next_top.checked_sub(size)? / Self::ALIGNMENT * Self::ALIGNMENT;
-        Some(self.next_top)
+        match self.direction {
+            Direction::Descending => {
+                self.next = self.next.checked_sub(size)? / Self::ALIGNMENT * Self::ALIGNMENT;
+                Some(self.next)
+            }
+            Direction::Ascending => {
+                let address = self.next;
+                self.next = address.checked_add(size)?.checked_next_multiple_of(Self::ALIGNMENT)?;
+                Some(address)
+            }
+        }
     }
 }
 

@@ -41,7 +41,7 @@ pub struct Heap {
     /// The last block of each expandable segment, by the address behind it.
     tails: HashMap<u64, BlockId>,
     totals: Totals,
-    /// Whether blocks can be found by their address.
+    /// Whether blocks can not be found by their address.
     without_addresses: bool,
     /// Searches of the default large pool so far.
     searches: u64,

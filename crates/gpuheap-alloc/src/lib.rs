@@ -10,5 +10,5 @@ mod device;
 mod heap;
 pub mod torch;
 
-pub use device::{Device, SimulatedDevice};
+pub use device::{Device, Direction, SimulatedDevice};
 pub use heap::{Block, BlockId, Growth, Heap, HeapError, InitialBlock, Lane, SegmentView, Totals};

@@ -3,7 +3,7 @@
 use gpuheap_record::Bytes;
 use serde::Serialize;
 
-use crate::report::{Finding, FindingKind, Report, Site};
+use crate::report::{Finding, FindingKind, Report, Site, VerdictKind};
 use crate::steps::FEWEST_BOUNDARIES;
 
 /// What a recording must keep to. `None` and `false` check nothing.
@@ -22,7 +22,7 @@ pub struct Budget {
 /// One thing that was checked.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Checked {
-    /// What: `max-peak`, `max-reserved`, `no-leaks`, `max-waste`.
+    /// What: `max-peak`, `max-reserved`, `no-leaks`, `max-waste`; `oom` where the program ran out of memory.
     pub name: &'static str,
     /// What was found, in one sentence with its figures.
     pub message: String,
@@ -62,6 +62,11 @@ pub fn check(report: &Report, budget: &Budget) -> Vec<Checked> {
         let message = format!("{waste:.1} % of the most reserved memory was never in use, {relation} {limit} %");
         let site = site_of(FindingKind::Fragmentation).filter(|_| !holds);
         checked.push(Checked { name: "max-waste", message, holds, site });
+    }
+    // A run that died is never within its budget.
+    if report.verdict.kind == VerdictKind::Oom {
+        let site = report.verdict.site.clone();
+        checked.push(Checked { name: "oom", message: report.verdict.headline.clone(), holds: false, site });
     }
     checked
 }

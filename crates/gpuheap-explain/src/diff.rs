@@ -215,23 +215,56 @@ fn changes(before: &Places, after: &Places) -> Vec<SiteChange> {
     rows
 }
 
-/// The places of one key as pairs: those of the same line first, then the others in the order of their lines.
+/// Lists longer than this are paired by their order alone.
+const MOST_PLACES: usize = 200;
+
+/// The places of one key as pairs, in the order of their lines on both sides: the pairing with the smallest change in
+/// all, so that lines that only moved stay together and new ones stand alone.
 fn pairs<'a>(before: &'a [Place], after: &'a [Place]) -> Vec<(Option<&'a Place>, Option<&'a Place>)> {
-    let line = |place: &Place| place.site.as_ref().map(|site| site.line);
-    let mut others: Vec<&Place> = Vec::new();
-    let mut left: Vec<Option<&Place>> = after.iter().map(Some).collect();
-    let mut paired = Vec::new();
-    for first in before {
-        let same = left.iter_mut().find(|second| second.is_some_and(|second| line(second) == line(first)));
-        match same.and_then(Option::take) {
-            Some(second) => paired.push((Some(first), Some(second))),
-            None => others.push(first),
+    if before.len() == after.len() || before.len().max(after.len()) > MOST_PLACES {
+        return (0..before.len().max(after.len())).map(|index| (before.get(index), after.get(index))).collect();
+    }
+    let alone = |place: &Place| place.bytes.get().saturating_mul(2);
+    // Between two ways of the same change, the one with more lines that did not move.
+    let both = |one: &Place, other: &Place| {
+        let line = |place: &Place| place.site.as_ref().map(|site| site.line);
+        let moved = u64::from(line(one) != line(other));
+        one.bytes.get().abs_diff(other.bytes.get()).saturating_mul(2).saturating_add(moved)
+    };
+    let width = after.len() + 1;
+    // `cost[i * width + j]`: the smallest change of the first i and j places.
+    let mut cost = vec![0_u64; (before.len() + 1) * width];
+    let together = |cost: &[u64], i: usize, j: usize| {
+        (i > 0 && j > 0).then(|| cost[(i - 1) * width + j - 1].saturating_add(both(&before[i - 1], &after[j - 1])))
+    };
+    let gone = |cost: &[u64], i: usize, j: usize| {
+        (i > 0).then(|| cost[(i - 1) * width + j].saturating_add(alone(&before[i - 1])))
+    };
+    let new = |cost: &[u64], i: usize, j: usize| {
+        (j > 0).then(|| cost[i * width + j - 1].saturating_add(alone(&after[j - 1])))
+    };
+    for i in 0..=before.len() {
+        for j in 0..=after.len() {
+            let ways = [together(&cost, i, j), gone(&cost, i, j), new(&cost, i, j)];
+            cost[i * width + j] = ways.into_iter().flatten().min().unwrap_or(0);
         }
     }
-    let left: Vec<&Place> = left.into_iter().flatten().collect();
-    for index in 0..others.len().max(left.len()) {
-        paired.push((others.get(index).copied(), left.get(index).copied()));
+    let (mut i, mut j) = (before.len(), after.len());
+    let mut paired = Vec::new();
+    while i > 0 || j > 0 {
+        let here = Some(cost[i * width + j]);
+        if together(&cost, i, j) == here {
+            (i, j) = (i - 1, j - 1);
+            paired.push((Some(&before[i]), Some(&after[j])));
+        } else if gone(&cost, i, j) == here {
+            i -= 1;
+            paired.push((Some(&before[i]), None));
+        } else {
+            j -= 1;
+            paired.push((None, Some(&after[j])));
+        }
     }
+    paired.reverse();
     paired
 }
 
@@ -239,16 +272,31 @@ fn pairs<'a>(before: &'a [Place], after: &'a [Place]) -> Vec<(Option<&'a Place>,
 mod tests {
     use super::*;
 
+    fn places(lines: &[(u32, u64)]) -> Vec<Place> {
+        let site = |line| Site { file: "m.py".to_owned(), line, function: "forward".to_owned() };
+        lines.iter().map(|&(line, bytes)| Place { site: Some(site(line)), bytes: Bytes::new(bytes) }).collect()
+    }
+
+    fn found(before: &[(u32, u64)], after: &[(u32, u64)]) -> Vec<(u32, u32)> {
+        let (before, after) = (places(before), places(after));
+        let line = |place: Option<&Place>| place.and_then(|place| place.site.as_ref()).map_or(0, |site| site.line);
+        pairs(&before, &after).into_iter().map(|(one, other)| (line(one), line(other))).collect()
+    }
+
     #[test]
-    fn lines_that_did_not_move_stay_together() {
-        let place = |line: u32, bytes: u64| Place {
-            site: Some(Site { file: "m.py".to_owned(), line, function: "forward".to_owned() }),
-            bytes: Bytes::new(bytes),
-        };
-        let before = [place(37, 1), place(38, 2), place(40, 3)];
-        let after = [place(38, 2), place(40, 3), place(45, 9)];
-        let lines = |place: Option<&Place>| place.and_then(|place| place.site.as_ref()).map(|site| site.line);
-        let found: Vec<_> = pairs(&before, &after).into_iter().map(|(a, b)| (lines(a), lines(b))).collect();
-        assert_eq!(found, [(Some(38), Some(38)), (Some(40), Some(40)), (Some(37), Some(45))]);
+    fn lines_that_moved_stay_together() {
+        let before = [(37, 490), (38, 10), (40, 610)];
+        assert_eq!(found(&before, &[(38, 490), (39, 10), (41, 610)]), [(37, 38), (38, 39), (40, 41)]);
+        assert_eq!(found(&before, &[(36, 490), (37, 10), (39, 610)]), [(37, 36), (38, 37), (40, 39)]);
+    }
+
+    #[test]
+    fn lines_that_came_or_went_stand_alone() {
+        let before = [(37, 490), (38, 10), (40, 610)];
+        assert_eq!(found(&before, &[(38, 10), (40, 610)]), [(37, 0), (38, 38), (40, 40)]);
+        assert_eq!(
+            found(&before, &[(37, 490), (38, 10), (39, 77), (41, 610)]),
+            [(37, 37), (38, 38), (0, 39), (40, 41)]
+        );
     }
 }

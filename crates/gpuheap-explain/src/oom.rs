@@ -55,7 +55,7 @@ pub(crate) fn find(
 
 /// What the failures and releases say about the cap on reserved memory: it was at least the most that was reserved,
 /// and less than what a refused segment would have made of it.
-fn limit_bounds(device: &DeviceRecording, replay: &Replay, config: &Config) -> (Bytes, Option<Bytes>) {
+pub(crate) fn limit_bounds(device: &DeviceRecording, replay: &Replay, config: &Config) -> (Bytes, Option<Bytes>) {
     let events = &device.events;
     let at_least = replay.peaks.reserved_bytes;
     let mut below: Option<Bytes> = None;

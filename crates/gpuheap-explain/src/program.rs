@@ -19,7 +19,7 @@ pub(crate) enum Step {
     /// The cache is emptied.
     EmptyCache,
     /// A request that failed when it was recorded.
-    Failed(EventId),
+    Failed,
 }
 
 /// What the program asked for, in order.
@@ -77,7 +77,7 @@ pub(crate) fn program(device: &DeviceRecording, replay: &Replay) -> Program {
                     steps.push((step, event));
                 }
             }
-            EventKind::OutOfMemory => steps.push((Step::Failed(event), event)),
+            EventKind::OutOfMemory => steps.push((Step::Failed, event)),
             EventKind::SegmentFree | EventKind::SegmentUnmap if row >= after_release => {
                 after_release = end_of_release(device, row);
                 if is_explicit(device, row, after_release) {

@@ -14,7 +14,7 @@ use crate::frames::FrameTableMarks;
 use crate::phases::Phases;
 use crate::replay;
 use crate::report::{SCHEMA, WhatIf, WhatIfReport, WhatIfRole};
-use crate::whatif::{Outcome, Runner};
+use crate::whatif::{self, Outcome, Runner};
 
 /// Settings that are always tried. Collection by threshold needs a limit and is tried only under one.
 const ALWAYS: [&str; 6] = [
@@ -25,7 +25,10 @@ const ALWAYS: [&str; 6] = [
     "roundup_power2_divisions:4",
     "roundup_power2_divisions:8",
 ];
-const UNDER_A_LIMIT: [&str; 2] = ["garbage_collection_threshold:0.6", "garbage_collection_threshold:0.8"];
+const UNDER_A_LIMIT: [&str; 2] = [
+    "garbage_collection_threshold:0.6,per_process_memory_fraction:0.99",
+    "garbage_collection_threshold:0.8,per_process_memory_fraction:0.99",
+];
 /// What the search adds to the best of them.
 const VARIATIONS: [&str; 6] = [
     "max_split_size_mb:32",
@@ -62,44 +65,57 @@ pub fn whatif(
     let marks = FrameTableMarks::new(recording);
     let phases = Phases::new(recording, device, &marks);
     let runner = Runner::new(recording, device, &replay);
-    let cap = options.limit.map(Bytes::get);
 
+    let recorded_config = Config::from(&recording.settings);
+    let searches = given.is_empty();
+    let bound = whatif::recorded_cap(device, &replay, &recorded_config);
+    // Settings that were asked for run under the limit that was asked for; the search stays within what was there.
+    let cap = options.limit.map(Bytes::get).or(bound.filter(|_| searches));
     let recorded = Candidate {
         conf: recording.settings.conf.clone(),
         role: WhatIfRole::Recorded,
         config: Config::from(&recording.settings),
     };
-    let searches = given.is_empty();
     let mut candidates = vec![recorded];
     candidates.extend(given);
     if searches {
         let limited = UNDER_A_LIMIT.iter().filter(|_| cap.is_some());
         candidates.extend(ALWAYS.iter().chain(limited).map(|conf| Candidate::of(conf, WhatIfRole::Tried)));
     }
+    let as_recorded = options.limit.is_none().then(|| runner.recorded());
+    let (candidates_so_far, outcomes) = (Vec::new(), Vec::new());
     let mut tried =
-        Tried { runner: &runner, cap, marks: &marks, progress, candidates: Vec::new(), outcomes: Vec::new() };
+        Tried { runner: &runner, cap, as_recorded, marks: &marks, progress, candidates: candidates_so_far, outcomes };
     tried.run(candidates);
     if searches {
         // Vary the best so far; what varies a setting that it has replaces it.
-        let best = tried.best().conf.clone();
-        let variations = VARIATIONS.iter().map(|variation| combine(&best, variation));
-        let found = variations.map(|conf| Candidate::of(&conf, WhatIfRole::Best)).collect();
-        tried.run_quietly(found);
+        let best = tried.best();
+        // What a recording says may be two things: what its string means is built upon only where it was in force.
+        let in_force = parse_conf(&best.conf).is_ok_and(|config| config == best.config);
+        let best = if in_force { best.conf.clone() } else { String::new() };
+        // A split limit together with expandable segments can make reserved memory grow without end.
+        let allowed = VARIATIONS
+            .iter()
+            .filter(|variation| !(tried.best().config.expandable && variation.starts_with("max_split_size_mb")));
+        let variations = allowed.map(|variation| combine(&best, variation));
+        let found = variations.map(|conf| Candidate::of(&conf, WhatIfRole::Found)).collect();
+        tried.keep_best_of(found);
     }
-    let best = tried.best().clone();
+    let best = tried.best_index();
+    let (conf, runs) = (tried.candidates[best].conf.clone(), tried.outcomes[best].failure.is_none());
     let rows = tried.rows(device.events.len() < SHORT);
-    let reserved = rows.first().map(|row| row.peak_reserved_bytes).unwrap_or_default();
-    let failed = rows.first().is_some_and(|row| row.oom);
-    let best_row = rows.iter().find(|row| row.conf == best.conf);
-    let saves = best_row.map(|row| reserved - row.peak_reserved_bytes).filter(|_| !failed);
-    let better =
-        best.config != Config::from(&recording.settings) && (failed || saves.is_some_and(|saves| saves > Bytes::ZERO));
+    let (recorded, best_row) = (&rows[0], &rows[best]);
+    let saves = recorded.peak_reserved_bytes - best_row.peak_reserved_bytes;
+    let better = best > 0 && runs && (recorded.oom || is_gain(saves.get(), recorded.peak_reserved_bytes.get()));
+    let saves = (better && !recorded.oom).then_some(saves);
+    let mut source = source_info(recording, device, &replay, &phases, options.limit);
+    source.notes.extend(notes(&tried, bound.filter(|_| options.limit.is_none() && searches)));
     Ok(WhatIfReport {
         schema: SCHEMA,
-        source: source_info(recording, device, &replay, &phases, options.limit),
+        source,
         replay: replay.check.clone(),
-        best: better.then(|| best.conf.clone()),
-        saves_bytes: saves.filter(|_| better),
+        best: better.then_some(conf),
+        saves_bytes: saves,
         whatif: rows,
     })
 }
@@ -121,6 +137,31 @@ impl Candidate {
     fn of(conf: &str, role: WhatIfRole) -> Self {
         Self { conf: conf.to_owned(), role, config: parse_conf(conf).unwrap_or_default() }
     }
+}
+
+/// Whether saving `saved` of `reserved` bytes is worth other settings: a segment at least, and a fiftieth.
+fn is_gain(saved: u64, reserved: u64) -> bool {
+    saved >= 20 << 20 && saved >= reserved / 50
+}
+
+/// What the rows do not say by themselves.
+fn notes(tried: &Tried<'_>, bound: Option<u64>) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(bound) = bound {
+        notes.push(format!(
+            "requests were refused in this recording: other settings run under the same limit, taken as {}, the most that \
+             was reserved; give `--limit` for another",
+            Bytes::new(bound)
+        ));
+    }
+    let is_idle = |candidate: &&Candidate| {
+        let config = &candidate.config;
+        tried.cap.is_none() && (config.garbage_collection_threshold > 0.0 || config.memory_fraction < 1.0)
+    };
+    if let Some(candidate) = tried.candidates.iter().skip(1).find(is_idle) {
+        notes.push(format!("`{}` acts only under a limit: give the card's size with `--limit`", candidate.conf));
+    }
+    notes
 }
 
 /// `base` with the setting of `variation`, which replaces one of the same name.
@@ -149,6 +190,8 @@ fn combine(base: &str, variation: &str) -> String {
 struct Tried<'a> {
     runner: &'a Runner<'a>,
     cap: Option<u64>,
+    /// The recorded run, where it is not to be run under another limit.
+    as_recorded: Option<Outcome>,
     marks: &'a FrameTableMarks,
     progress: &'a (dyn Fn(usize, usize) + Sync),
     candidates: Vec<Candidate>,
@@ -158,8 +201,12 @@ struct Tried<'a> {
 impl Tried<'_> {
     /// Runs candidates that come to something new, on all cores.
     fn run(&mut self, candidates: Vec<Candidate>) {
-        let keep = |candidate: &Candidate, known: &[Candidate]| {
-            candidate.role == WhatIfRole::Given || !known.iter().any(|known| known.config == candidate.config)
+        // What was asked for has a row of its own.
+        let keep = |candidate: &Candidate, known: &[Candidate]| match candidate.role {
+            WhatIfRole::Given => {
+                !known.iter().any(|known| known.role == WhatIfRole::Given && known.conf == candidate.conf)
+            }
+            _ => !known.iter().any(|known| known.config == candidate.config),
         };
         let first = self.candidates.len();
         for candidate in candidates {
@@ -168,12 +215,15 @@ impl Tried<'_> {
             }
         }
         let new = &self.candidates[first..];
-        let outcomes = in_parallel(new, self.progress, |candidate| self.runner.run(&candidate.config, self.cap));
+        let outcomes = in_parallel(new, self.progress, |candidate| match self.as_recorded {
+            Some(outcome) if candidate.role == WhatIfRole::Recorded => outcome,
+            _ => self.runner.run(&candidate.config, self.cap),
+        });
         self.outcomes.extend(outcomes);
     }
 
     /// The same, keeping of the new ones only the best, and only if it is better than all before.
-    fn run_quietly(&mut self, candidates: Vec<Candidate>) {
+    fn keep_best_of(&mut self, candidates: Vec<Candidate>) {
         let first = self.candidates.len();
         let before = self.best_index();
         self.run(candidates);
@@ -187,19 +237,19 @@ impl Tried<'_> {
         }
     }
 
-    /// The candidate that runs to its end, reserves least and flushes its cache least; the first among equals.
+    /// The candidate that runs to its end and reserves least. Those that come first are simpler: a later one must be
+    /// worth it.
     fn best_index(&self) -> usize {
-        let key = |outcome: &Outcome| {
-            // A gain of less than a segment is none: the simpler settings, which come first, win.
-            let reserved = outcome.counters.peak_reserved / (20 << 20);
-            (outcome.failure.is_some(), reserved, outcome.counters.retries)
-        };
-        // A collection threshold acts only under a memory fraction, which the string alone does not set.
-        let needs_more = |index: usize| self.candidates[index].config.garbage_collection_threshold > 0.0;
-        let all = 0..self.outcomes.len();
-        let best = all
-            .min_by_key(|&index| (key(&self.outcomes[index]).0, needs_more(index), key(&self.outcomes[index]), index));
-        best.unwrap_or(0)
+        (1..self.outcomes.len()).fold(0, |best, index| {
+            let (old, new) = (&self.outcomes[best], &self.outcomes[index]);
+            let (old_reserved, new_reserved) = (old.counters.peak_reserved, new.counters.peak_reserved);
+            let better = match (old.failure.is_some(), new.failure.is_some()) {
+                (true, false) => true,
+                (false, false) => is_gain(old_reserved.saturating_sub(new_reserved), old_reserved),
+                _ => false,
+            };
+            if better { index } else { best }
+        })
     }
 
     fn best(&self) -> &Candidate {
@@ -211,10 +261,14 @@ impl Tried<'_> {
         let indices: Vec<usize> = (0..self.candidates.len()).collect();
         in_parallel(&indices, &|_, _| {}, |&index| {
             let (candidate, outcome) = (&self.candidates[index], &self.outcomes[index]);
-            let mut row = self.runner.row(&candidate.conf, candidate.role, self.cap, outcome, self.marks);
+            let cap = if index == 0 && self.as_recorded.is_some() { None } else { self.cap };
+            let mut row = self.runner.row(&candidate.conf, candidate.role, cap, outcome, self.marks);
             if short || index == 0 || index == best {
-                let unlimited = if self.cap.is_some() { self.runner.run(&candidate.config, None) } else { *outcome };
+                let unlimited = self.runner.run(&candidate.config, None);
                 let limit = self.runner.smallest_limit(&candidate.config, &unlimited);
+                // More room is not always better: the row's own limit may do where the search ended above it.
+                let runs_here = cap.filter(|_| outcome.failure.is_none());
+                let limit = limit.map(|limit| runs_here.map_or(limit, |cap| limit.min(cap)));
                 row.smallest_limit_bytes = limit.map(Bytes::new);
             }
             row

@@ -1,12 +1,13 @@
 //! What another setting would have done: the recorded program, run through the allocator's rules from its first request
 //! to its last.
 
-use gpuheap_alloc::torch::{Allocator, Config, Request};
-use gpuheap_alloc::{BlockId, Heap, SimulatedDevice};
-use gpuheap_record::{Bytes, DeviceRecording, EventId, PoolId, Recording};
+use gpuheap_alloc::torch::{Allocator, Config, Counters, Request};
+use gpuheap_alloc::{BlockId, Direction, Heap, SimulatedDevice};
+use gpuheap_record::{Bytes, DeviceRecording, EventId, EventKind, PoolId, Recording};
 
 use crate::frames::{FrameTableMarks, site};
 use crate::lifetimes::Tick;
+use crate::oom::limit_bounds;
 use crate::program::{Program, Step, place, program, stream_of};
 use crate::replay::Replay;
 use crate::report::{WhatIf, WhatIfRole};
@@ -18,6 +19,10 @@ pub(crate) struct Runner<'a> {
     device: &'a DeviceRecording,
     replay: &'a Replay,
     program: Program,
+    /// Which way the driver's addresses go.
+    direction: Direction,
+    /// Whether the program, run freely under its own settings, comes to the recorded peak.
+    reproduces: bool,
 }
 
 /// A change to the program itself.
@@ -34,20 +39,54 @@ pub(crate) struct Change {
 pub(crate) struct Failure {
     /// `None` where what was there before the first event did not fit.
     pub(crate) event: Option<EventId>,
-    /// Rounded request in bytes.
-    pub(crate) asked: u64,
 }
 
 /// What a run came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Outcome {
-    pub(crate) counters: gpuheap_alloc::torch::Counters,
+    pub(crate) counters: Counters,
     pub(crate) failure: Option<Failure>,
 }
 
 impl<'a> Runner<'a> {
     pub(crate) fn new(recording: &'a Recording, device: &'a DeviceRecording, replay: &'a Replay) -> Self {
-        Self { recording, device, replay, program: program(device, replay) }
+        let direction = Direction::default();
+        let mut runner =
+            Self { recording, device, replay, program: program(device, replay), direction, reproduces: true };
+        // Addresses of segments decide ties, and which way they go differs from machine to machine: the way that comes to
+        // what was recorded is taken for all settings.
+        let config = Config::from(&recording.settings);
+        let cap = recorded_cap(device, replay, &config);
+        let comes_true = |runner: &Self| {
+            let counters = runner.run(&config, cap).counters;
+            counters.peak_reserved == replay.peaks.reserved_bytes.get()
+                && counters.peak_allocated == replay.peaks.allocated_bytes.get()
+        };
+        if !comes_true(&runner) {
+            runner.direction = Direction::Ascending;
+            if !comes_true(&runner) {
+                (runner.direction, runner.reproduces) = (Direction::Descending, false);
+            }
+        }
+        runner
+    }
+
+    /// The recorded run itself, as its events tell it.
+    pub(crate) fn recorded(&self) -> Outcome {
+        let count = |kind: EventKind| self.device.events.kinds().iter().filter(|&&of| of == kind).count() as u64;
+        let oom = self.device.events.ids().rfind(|&id| self.device.events.kind(id) == EventKind::OutOfMemory);
+        let peaks = &self.replay.peaks;
+        Outcome {
+            counters: Counters {
+                peak_reserved: peaks.reserved_bytes.get(),
+                peak_allocated: peaks.allocated_bytes.get(),
+                peak_active: peaks.active_bytes.get(),
+                segments: count(EventKind::SegmentAlloc),
+                driver_calls: self.replay.check.segment_events,
+                retries: self.replay.forced_releases as u64,
+            },
+            failure: oom.map(|event| Failure { event: Some(event) }),
+        }
     }
 
     /// Runs the program under `config`, with at most `cap` bytes reserved. The run ends at the first request that fails:
@@ -58,8 +97,16 @@ impl<'a> Runner<'a> {
 
     /// The same with a change to the program.
     pub(crate) fn run_changed(&self, config: &Config, cap: Option<u64>, change: Change) -> Outcome {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a cap is no larger")]
+        let cap = cap
+            .map(|cap| if config.memory_fraction < 1.0 { (cap as f64 * config.memory_fraction) as u64 } else { cap });
         let rows = self.replay.allocations.rows();
-        let mut allocator = Allocator::over(Heap::without_addresses(), config.clone(), cap, SimulatedDevice::new(None));
+        let mut allocator = Allocator::over(
+            Heap::without_addresses(),
+            config.clone(),
+            cap,
+            SimulatedDevice::new(None).going(self.direction),
+        );
         let mut blocks: Vec<Option<BlockId>> = vec![None; rows.len()];
         let request = |row: &crate::lifetimes::Allocation| {
             let (stream, pool) = place(self.replay, row.lane);
@@ -72,8 +119,8 @@ impl<'a> Runner<'a> {
             let owner = u32::try_from(index).unwrap_or(u32::MAX);
             match allocator.allocate(request(&rows[index]), owner) {
                 Ok(block) => blocks[index] = Some(block),
-                Err(error) => {
-                    let failure = Failure { event: None, asked: error.rounded };
+                Err(_) => {
+                    let failure = Failure { event: None };
                     return Outcome { counters: allocator.counters(), failure: Some(failure) };
                 }
             }
@@ -87,8 +134,8 @@ impl<'a> Runner<'a> {
             match step {
                 Step::Allocate(id) => match allocator.allocate(request(&rows[id.index()]), id.get()) {
                     Ok(block) => blocks[id.index()] = Some(block),
-                    Err(error) => {
-                        let failure = Failure { event: Some(event), asked: error.rounded };
+                    Err(_) => {
+                        let failure = Failure { event: Some(event) };
                         return Outcome { counters: allocator.counters(), failure: Some(failure) };
                     }
                 },
@@ -106,7 +153,7 @@ impl<'a> Runner<'a> {
                     let _ = allocator.complete(id.get());
                 }
                 Step::EmptyCache => allocator.release_unused(),
-                Step::Failed(_) => {
+                Step::Failed => {
                     let size = self.device.events.size(event);
                     let stream = stream_of(self.recording, self.device, event);
                     let request = Request { size, stream, pool: PoolId::default() };
@@ -115,8 +162,8 @@ impl<'a> Runner<'a> {
                         Ok(block) => {
                             let _ = allocator.free(block);
                         }
-                        Err(error) => {
-                            let failure = Failure { event: Some(event), asked: error.rounded };
+                        Err(_) => {
+                            let failure = Failure { event: Some(event) };
                             return Outcome { counters: allocator.counters(), failure: Some(failure) };
                         }
                     }
@@ -132,11 +179,20 @@ impl<'a> Runner<'a> {
         if unlimited.failure.is_some() {
             return None;
         }
+        let runs = |grains: u64| self.run(config, Some(grains * GRAIN)).failure.is_none();
         let mut enough = unlimited.counters.peak_reserved.div_ceil(GRAIN);
-        let mut too_little = unlimited.counters.peak_allocated / GRAIN;
+        // The cap is compared with whole segments, which may be more than what is mapped in the end.
+        let most = enough + config.large_segment.div_ceil(GRAIN) + 1;
+        while !runs(enough) {
+            enough += 1;
+            if enough > most {
+                return None;
+            }
+        }
+        let mut too_little = (unlimited.counters.peak_allocated.div_ceil(GRAIN)).saturating_sub(1);
         while enough.saturating_sub(too_little) > 1 {
             let middle = u64::midpoint(too_little, enough);
-            if self.run(config, Some(middle * GRAIN)).failure.is_none() {
+            if runs(middle) {
                 enough = middle;
             } else {
                 too_little = middle;
@@ -161,6 +217,7 @@ impl<'a> Runner<'a> {
             role,
             limit_bytes: cap.map(Bytes::new),
             peak_allocated_bytes: Bytes::new(outcome.counters.peak_allocated),
+            peak_active_bytes: Bytes::new(outcome.counters.peak_active),
             peak_reserved_bytes: Bytes::new(outcome.counters.peak_reserved),
             segments: outcome.counters.segments,
             driver_calls: outcome.counters.driver_calls,
@@ -172,8 +229,16 @@ impl<'a> Runner<'a> {
             exact: self.replay.complete
                 && self.replay.unexplained == 0
                 && self.replay.check.exact
+                && self.reproduces
                 && !self.program.starts_late
                 && !self.program.defers,
         }
     }
+}
+
+/// The cap on reserved memory that a recording shows, if it shows any: requests were refused under it. Any cap between
+/// the most that was reserved and the least that was refused makes the same run; the lower one is taken.
+pub(crate) fn recorded_cap(device: &DeviceRecording, replay: &Replay, config: &Config) -> Option<u64> {
+    let failed = device.events.kinds().contains(&EventKind::OutOfMemory);
+    (failed || replay.forced_releases > 0).then(|| limit_bounds(device, replay, config).0.get())
 }

@@ -38,14 +38,14 @@ pub struct Counters {
     pub peak_reserved: u64,
     /// The most allocated memory, in bytes.
     pub peak_allocated: u64,
+    /// The most allocated memory and such as waits for other streams, in bytes.
+    pub peak_active: u64,
     /// Native segments that came from the driver (`segment.all.allocated`).
     pub segments: u64,
     /// Calls that took memory from the driver or gave it back.
     pub driver_calls: u64,
     /// Full releases for a request (`num_alloc_retries`).
     pub retries: u64,
-    /// Requests that failed.
-    pub ooms: u64,
 }
 
 /// PyTorch's caching allocator over a device.
@@ -71,8 +71,12 @@ impl<D: Device> Allocator<D> {
     #[must_use]
     pub fn over(heap: Heap, config: Config, cap: Option<u64>, device: D) -> Self {
         let totals = heap.totals();
-        let counters =
-            Counters { peak_reserved: totals.reserved, peak_allocated: totals.allocated, ..Counters::default() };
+        let counters = Counters {
+            peak_reserved: totals.reserved,
+            peak_allocated: totals.allocated,
+            peak_active: totals.active,
+            ..Counters::default()
+        };
         Self { config, cap, heap, device, pending: HashMap::default(), counters }
     }
 
@@ -120,6 +124,7 @@ impl<D: Device> Allocator<D> {
         let block = self.heap.carve(block, rounded, request.size, splits, owner).map_err(|_| self.failed(rounded))?;
         let totals = self.heap.totals();
         self.counters.peak_allocated = self.counters.peak_allocated.max(totals.allocated);
+        self.counters.peak_active = self.counters.peak_active.max(totals.active);
         Ok(block)
     }
 
@@ -214,7 +219,8 @@ impl<D: Device> Allocator<D> {
                 self.heap.add_segment(address, size, lane).ok()?
             }
             // With a split limit, the free block in front may be large enough and yet not allowed: then nothing is mapped.
-            Decision::Grow(growth) => self.map(&growth.pieces, lane).or(growth.front)?,
+            Decision::Grow(growth) if growth.pieces.is_empty() => growth.front?,
+            Decision::Grow(growth) => self.map(&growth.pieces, lane)?,
             Decision::NewRange(size) => {
                 let (start, length) = self.device.reserve(self.config.handle(lane.kind))?;
                 self.heap.reserve_range(start, length, lane);
@@ -250,8 +256,7 @@ impl<D: Device> Allocator<D> {
         self.grow(lane, rounded).ok_or_else(|| self.failed(rounded))
     }
 
-    fn failed(&mut self, rounded: u64) -> OutOfMemory {
-        self.counters.ooms += 1;
+    fn failed(&self, rounded: u64) -> OutOfMemory {
         let totals = self.heap.totals();
         OutOfMemory { rounded, reserved: totals.reserved, allocated: totals.allocated }
     }

@@ -51,9 +51,8 @@ pub(super) fn full_release_blocks(heap: &Heap, config: &Config, unused: &[PoolId
     released
 }
 
-/// What is released for one request where a split limit is set: the smallest unused segment of its lane that is large
-/// enough (and not below the limit); else the largest ones until together they are. `None` if they do not suffice: then
-/// the second part names what was released in vain.
+/// What is released for one request where a split limit is set, and whether that suffices: the smallest unused segment
+/// of its lane that is large enough (and not below the limit); else the largest ones until together they are.
 ///
 /// `is_gone` tells segments that were released before within the same request.
 #[must_use]

@@ -18,6 +18,8 @@ pub struct WhatIf {
     pub limit_bytes: Option<Bytes>,
     /// The most allocated memory.
     pub peak_allocated_bytes: Bytes,
+    /// The most allocated memory and such as waits for other streams.
+    pub peak_active_bytes: Bytes,
     /// The most reserved memory.
     pub peak_reserved_bytes: Bytes,
     /// Native segments taken from the driver (`segment.all.allocated`); expandable segments do not count.
@@ -50,8 +52,8 @@ pub enum WhatIfRole {
     Given,
     /// They are among the settings that are always tried.
     Tried,
-    /// The search found them, and nothing better.
-    Best,
+    /// The search found them.
+    Found,
 }
 
 /// What other settings would have done with one device's recording.

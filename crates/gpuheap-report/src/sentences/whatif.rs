@@ -29,12 +29,12 @@ pub(crate) fn mark(report: &WhatIfReport, row: &WhatIf) -> &'static str {
 }
 
 fn is_best(report: &WhatIfReport, row: &WhatIf) -> bool {
-    report.best.as_ref() == Some(&row.conf)
+    row.role != WhatIfRole::Recorded && report.best.as_ref() == Some(&row.conf)
 }
 
 /// The part of the most reserved memory that was never in use.
 pub(crate) fn waste(row: &WhatIf) -> String {
-    text::share(row.peak_reserved_bytes - row.peak_allocated_bytes, row.peak_reserved_bytes)
+    text::share(row.peak_reserved_bytes - row.peak_active_bytes, row.peak_reserved_bytes)
 }
 
 /// The smallest limit under which the program runs to its end; `-` where it is not known.
@@ -65,7 +65,9 @@ pub(crate) fn answer(report: &WhatIfReport) -> String {
         return if recorded.oom {
             format!("What was recorded runs out of memory{limit} with every setting that was tried.")
         } else {
-            "No setting that was tried reserves less than the recorded ones.".to_owned()
+            "No setting that was tried is worth changing to: none reserves at least 20 MiB and 2 % less than the recorded \
+             ones."
+                .to_owned()
         };
     };
     let settings = match best.conf.as_str() {
@@ -94,7 +96,8 @@ pub(crate) fn estimate(report: &WhatIfReport) -> Option<String> {
     } else if !report.replay.exact {
         "the recorded settings do not explain every event"
     } else {
-        "some memory waited for other streams, and how long it would have waited is not known"
+        "some choices hang on what is not recorded: when memory that waited for other streams was free again, or which \
+         addresses the driver chose"
     };
     Some(format!("These figures are estimates: {why}."))
 }

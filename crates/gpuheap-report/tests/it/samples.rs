@@ -323,6 +323,7 @@ fn whatif(conf: &str, reserved: u64, segments: u64) -> WhatIf {
         role: if conf.is_empty() { WhatIfRole::Recorded } else { WhatIfRole::Tried },
         limit_bytes: None,
         peak_allocated_bytes: Bytes::new(27_130_227_712),
+        peak_active_bytes: Bytes::new(27_130_227_712),
         peak_reserved_bytes: Bytes::new(reserved),
         segments,
         driver_calls: segments + 12,

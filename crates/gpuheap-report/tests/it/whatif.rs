@@ -13,6 +13,7 @@ fn row(conf: &str, role: WhatIfRole, reserved: u64, segments: u64) -> WhatIf {
         role,
         limit_bytes: None,
         peak_allocated_bytes: Bytes::new(27_130_227_712),
+        peak_active_bytes: Bytes::new(27_130_227_712),
         peak_reserved_bytes: Bytes::new(reserved),
         segments,
         driver_calls: segments + 1_204,
@@ -38,7 +39,7 @@ pub(crate) fn found() -> WhatIfReport {
             row("max_split_size_mb:128", WhatIfRole::Tried, 79_012_298_752, 616),
             row(
                 "expandable_segments:True,roundup_power2_divisions:[256:1,512:2,1024:4,>:8]",
-                WhatIfRole::Best,
+                WhatIfRole::Found,
                 27_290_580_480,
                 0,
             ),
