@@ -15,7 +15,7 @@ Commands:
   lint              formatting, clippy, documentation, licences and sources of the dependencies
   fixtures          write a synthetic snapshot [--events N=1000000] [--out DIR=target/fixtures] [--seed N=1]
   bench             measure `gpuheap explain` against pickle.load [--strict: exit 1 if a bar is missed]
-  fuzz              fuzz the importer [--seconds N: stop after N seconds, else on Ctrl-C]
+  fuzz              fuzz the importer [--target import|explain] [--seconds N: stop after N seconds, else on Ctrl-C]
   help              this text
 ";
 
@@ -30,7 +30,7 @@ pub(crate) enum Task {
     Lint,
     Fixtures { out: Option<PathBuf>, events: u64, seed: u64 },
     Bench { strict: bool },
-    Fuzz { seconds: Option<u64> },
+    Fuzz { target: String, seconds: Option<u64> },
 }
 
 /// Reads the arguments after the program's name.
@@ -49,7 +49,10 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Task,
             seed: arguments.number("--seed")?.unwrap_or(DEFAULT_SEED),
         },
         "bench" => Task::Bench { strict: arguments.flag("--strict") },
-        "fuzz" => Task::Fuzz { seconds: arguments.number("--seconds")? },
+        "fuzz" => Task::Fuzz {
+            target: arguments.value("--target")?.unwrap_or_else(|| "import".to_owned()),
+            seconds: arguments.number("--seconds")?,
+        },
         _ => return Err(Failure::usage(format!("Unknown command `{name}`"))),
     };
     match arguments.0.first() {
@@ -125,7 +128,7 @@ mod tests {
         assert_eq!(parsed("test").unwrap(), Task::Test { arguments: vec![] });
         assert_eq!(parsed("fixtures").unwrap(), Task::Fixtures { out: None, events: 1_000_000, seed: 1 });
         assert_eq!(parsed("bench").unwrap(), Task::Bench { strict: false });
-        assert_eq!(parsed("fuzz").unwrap(), Task::Fuzz { seconds: None });
+        assert_eq!(parsed("fuzz").unwrap(), Task::Fuzz { target: "import".into(), seconds: None });
     }
 
     #[test]
@@ -134,7 +137,8 @@ mod tests {
         assert_eq!(parsed("fixtures --events 4_000_000 --out here --seed 7").unwrap(), expected);
         assert_eq!(parsed("fixtures --seed=7 --out=here --events=4000000").unwrap(), expected);
         assert_eq!(parsed("bench --strict").unwrap(), Task::Bench { strict: true });
-        assert_eq!(parsed("fuzz --seconds 60").unwrap(), Task::Fuzz { seconds: Some(60) });
+        let expected = Task::Fuzz { target: "explain".into(), seconds: Some(60) };
+        assert_eq!(parsed("fuzz --seconds 60 --target explain").unwrap(), expected);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: the importer against arbitrary files.
+//! `cargo xtask fuzz`: arbitrary files against the importer, or against all that explains them.
 
 use std::fs;
 
@@ -6,25 +6,32 @@ use crate::failure::Failure;
 use crate::tools::CARGO_FUZZ;
 use crate::workspace::{self, Workspace};
 
-const TARGET: &str = "import";
+/// What can be fuzzed, and the crates whose tests a fault becomes a part of.
+const TARGETS: [(&str, &str); 2] =
+    [("import", "`gpuheap-import`"), ("explain", "`gpuheap-explain` or `gpuheap-alloc`")];
+/// All targets read the same kinds of files.
+const SEEDS: &str = "fuzz/seeds/import";
 
-/// Fuzzes until `seconds` are over, a fault is found, or the user has seen enough.
-pub(crate) fn run(workspace: &Workspace, seconds: Option<u64>) -> Result<(), Failure> {
+/// Fuzzes `target` until `seconds` are over, a fault is found, or the user has seen enough.
+pub(crate) fn run(workspace: &Workspace, target: &str, seconds: Option<u64>) -> Result<(), Failure> {
+    let Some((_, crates)) = TARGETS.iter().find(|(name, _)| *name == target) else {
+        let names = TARGETS.map(|(name, _)| name).join(", ");
+        return Err(Failure::usage(format!("Unknown fuzz target `{target}`: choose one of {names}")));
+    };
     let manifest = workspace.path("fuzz/Cargo.toml");
     if !manifest.exists() {
         return Err(Failure::new(format!("Failed to find the fuzz targets `{}`", manifest.display())));
     }
     let tool = CARGO_FUZZ.ensure(workspace)?;
     // New inputs go to the first folder; the seeds are only read.
-    let corpus = format!("fuzz/corpus/{TARGET}");
-    let seeds = format!("fuzz/seeds/{TARGET}");
+    let corpus = format!("fuzz/corpus/{target}");
     fs::create_dir_all(workspace.path(&corpus))
         .map_err(|error| Failure::new(format!("Failed to create the folder `{corpus}`")).cause(error))?;
     let mut command = workspace.command(tool);
     // Sanitizers need options of the compiler that are not stable.
-    command.env("RUSTC_BOOTSTRAP", "1").args(["run", TARGET, &corpus]);
-    if workspace.path(&seeds).is_dir() {
-        command.arg(&seeds);
+    command.env("RUSTC_BOOTSTRAP", "1").args(["run", target, &corpus]);
+    if workspace.path(SEEDS).is_dir() {
+        command.arg(SEEDS);
     }
     // An input that takes 10 s or 2 GiB is a fault.
     command.args(["--", "-timeout=10", "-rss_limit_mb=2048"]);
@@ -32,6 +39,6 @@ pub(crate) fn run(workspace: &Workspace, seconds: Option<u64>) -> Result<(), Fai
         command.arg(format!("-max_total_time={seconds}"));
     }
     workspace::run(&mut command).map_err(|failure| {
-        failure.hint("a fault's input is below `fuzz/artifacts`; make it a test of `gpuheap-import`")
+        failure.hint(&format!("a fault's input is below `fuzz/artifacts`; make it a test of {crates}"))
     })
 }

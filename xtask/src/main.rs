@@ -40,6 +40,6 @@ fn run() -> Result<(), Failure> {
         Task::Lint => lint::run(&workspace),
         Task::Fixtures { out, events, seed } => fixtures::run(&workspace, out.as_deref(), events, seed),
         Task::Bench { strict } => bench::run(&workspace, strict),
-        Task::Fuzz { seconds } => fuzz::run(&workspace, seconds),
+        Task::Fuzz { target, seconds } => fuzz::run(&workspace, &target, seconds),
     }
 }

@@ -2,15 +2,17 @@
 
 mod block;
 mod expandable;
+mod free;
 mod lanes;
 mod ranges;
 
 use std::collections::BTreeMap;
 
 use foldhash::HashMap;
-use gpuheap_record::{BlockState, PoolId, SegmentKind};
+use gpuheap_record::BlockState;
 
 pub use block::{Block, BlockId, HeapError, InitialBlock, SegmentView, Totals};
+use free::FreeBlocks;
 pub use lanes::Lane;
 use lanes::Lanes;
 pub use ranges::Growth;
@@ -22,16 +24,13 @@ struct Segment {
     first: BlockId,
 }
 
-/// The free blocks of one lane by size, then address: the first that is not too small is the best fit, and among equal
-/// sizes the lowest address wins.
-type FreeBlocks = BTreeMap<(u64, u64), BlockId>;
-
 /// Segments cut into blocks.
 #[derive(Clone, Debug, Default)]
 pub struct Heap {
     blocks: Vec<Block>,
     vacant: Vec<BlockId>,
     by_address: HashMap<u64, BlockId>,
+    /// By lane index.
     free: Vec<FreeBlocks>,
     lanes: Lanes,
     segments: BTreeMap<u64, Segment>,
@@ -88,19 +87,6 @@ impl Heap {
     #[must_use]
     pub fn at(&self, address: u64) -> Option<BlockId> {
         self.by_address.get(&address).copied()
-    }
-
-    /// The best fit in `lane`: the smallest free block of at least `size` bytes, the lowest address among equals.
-    #[must_use]
-    pub fn best_fit(&self, lane: Lane, size: u64) -> Option<BlockId> {
-        let free = &self.free[self.lanes.find(lane)? as usize];
-        free.range((size, 0)..).next().map(|(_, &block)| block)
-    }
-
-    /// The free blocks of one kind of one pool in search order (stream, size, address).
-    pub fn free_blocks(&self, pool: PoolId, kind: SegmentKind) -> impl Iterator<Item = (BlockId, &Block)> {
-        let of_pool = self.lanes.of_pool(pool, kind);
-        of_pool.flat_map(|index| self.free[index as usize].values().map(|&id| (id, self.block(id))))
     }
 
     /// How many free blocks there are.
@@ -303,7 +289,7 @@ impl Heap {
     fn place_block(&mut self, mut block: Block) -> BlockId {
         block.lane_index = self.lanes.index(block.lane);
         if self.free.len() <= block.lane_index as usize {
-            self.free.resize_with(block.lane_index as usize + 1, FreeBlocks::new);
+            self.free.resize_with(block.lane_index as usize + 1, FreeBlocks::default);
         }
         let id = match self.vacant.pop() {
             Some(id) => {
@@ -320,26 +306,6 @@ impl Heap {
             self.by_address.insert(block.address, id);
         }
         id
-    }
-
-    fn add_to_free(&mut self, id: BlockId) {
-        let block = &mut self.blocks[id.index()];
-        block.since = self.searches;
-        let (size, address) = (block.size, block.address);
-        if block.expandable && !self.without_addresses {
-            self.free_expandable.insert(address, id);
-        }
-        self.free[block.lane_index as usize].insert((size, address), id);
-        self.free_count += 1;
-    }
-
-    fn take_from_free(&mut self, id: BlockId) {
-        let block = &self.blocks[id.index()];
-        if block.expandable && !self.without_addresses {
-            self.free_expandable.remove(&block.address);
-        }
-        self.free[block.lane_index as usize].remove(&(block.size, block.address));
-        self.free_count -= 1;
     }
 
     fn remove_block(&mut self, id: BlockId) {

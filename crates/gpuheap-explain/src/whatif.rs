@@ -181,15 +181,16 @@ impl<'a> Runner<'a> {
         }
         let runs = |grains: u64| self.run(config, Some(grains * GRAIN)).failure.is_none();
         let mut enough = unlimited.counters.peak_reserved.div_ceil(GRAIN);
-        // The cap is compared with whole segments, which may be more than what is mapped in the end.
-        let most = enough + config.large_segment.div_ceil(GRAIN) + 1;
+        // The cap is compared with what a request needs, not with what is mapped for it: up to a handle more or less.
+        let handle = config.large_segment.div_ceil(GRAIN) + 1;
+        let most = enough + handle;
         while !runs(enough) {
             enough += 1;
             if enough > most {
                 return None;
             }
         }
-        let mut too_little = (unlimited.counters.peak_allocated.div_ceil(GRAIN)).saturating_sub(1);
+        let mut too_little = unlimited.counters.peak_allocated.div_ceil(GRAIN).saturating_sub(handle);
         while enough.saturating_sub(too_little) > 1 {
             let middle = u64::midpoint(too_little, enough);
             if runs(middle) {

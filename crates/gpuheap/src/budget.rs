@@ -1,5 +1,7 @@
 //! What a recording must keep to: from the command line and from a file.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use gpuheap_explain::Budget;
@@ -9,6 +11,11 @@ use serde::de::{self, Deserializer, Visitor};
 
 use crate::cli::Check;
 use crate::errors::Error;
+
+/// Bytes of the largest file that is read.
+const LARGEST: u64 = 64 << 10;
+/// Characters of what a message quotes.
+const MOST_QUOTED: usize = 400;
 
 /// What is wrong with a budget file.
 #[derive(Debug, thiserror::Error)]
@@ -44,11 +51,17 @@ struct BudgetFile {
 
 fn read(path: &Path) -> Result<BudgetFile, Error> {
     let failed = |cause: Box<dyn std::error::Error + Send + Sync>| Error::Budget { path: PathBuf::from(path), cause };
-    let text = std::fs::read_to_string(path).map_err(|error| failed(error.into()))?;
+    let mut text = String::new();
+    let file = File::open(path).map_err(|error| failed(error.into()))?;
+    file.take(LARGEST + 1).read_to_string(&mut text).map_err(|error| failed(error.into()))?;
+    if text.len() as u64 > LARGEST {
+        return Err(failed("it is larger than 64 KiB, which no budget is".into()));
+    }
     toml::from_str(&text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
-        failed(Cause { line, message: error.message().trim().replace('\n', ", ") }.into())
+        let message: String = error.message().trim().replace('\n', ", ").chars().take(MOST_QUOTED).collect();
+        failed(Cause { line, message }.into())
     })
 }
 

@@ -86,7 +86,7 @@ impl Heap {
     #[must_use]
     pub fn best_fit_expandable(&self, lane: Lane, size: u64) -> Option<BlockId> {
         let free = &self.free[self.lanes.find(lane)? as usize];
-        let mut candidates = free.range((size, 0)..).map(|(_, &id)| id);
+        let mut candidates = free.all.range((size, 0)..).map(|(_, &id)| id);
         let mut best = candidates.next()?;
         if !self.block(best).expandable {
             return Some(best);
@@ -110,7 +110,7 @@ impl Heap {
     #[must_use]
     pub fn best_fit_native(&self, lane: Lane, size: u64) -> Option<BlockId> {
         let free = &self.free[self.lanes.find(lane)? as usize];
-        free.range((size, 0)..).map(|(_, &id)| id).find(|&id| !self.block(id).expandable)
+        free.all.range((size, 0)..).map(|(_, &id)| id).find(|&id| !self.block(id).expandable)
     }
 
     /// Where the ranges of a lane grow for a request of `size` bytes with handles of `handle` bytes: at the lowest

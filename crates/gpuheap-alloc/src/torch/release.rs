@@ -38,7 +38,7 @@ pub(super) fn full_release_blocks(heap: &Heap, config: &Config, unused: &[PoolId
     let mut released = Vec::new();
     for (pool, kind) in default.into_iter().chain(private) {
         let mut handles = Vec::new();
-        for (id, block) in heap.free_blocks(pool, kind) {
+        for (id, block) in heap.releasable(pool, kind) {
             if block.expandable {
                 let inside = heap.whole_handles(id, config.handle(kind));
                 handles.extend(inside.map(|(address, size)| (id, Release::Handles(address, size))));
@@ -67,18 +67,13 @@ pub fn partial_release(
         return (Vec::new(), false);
     }
     let needed = rounded.max(config.max_split);
-    let of_lane: Vec<_> = heap
-        .free_blocks(lane.pool, lane.kind)
-        .map(|(_, block)| block)
-        .filter(|block| block.lane.stream == lane.stream && !is_gone(block.address))
-        .collect();
-    if let Some(first) = of_lane.iter().find(|block| block.size >= needed) {
+    if let Some(first) = heap.free_of(lane, needed).find(|block| !is_gone(block.address)) {
         let whole = first.is_whole_segment() && !first.expandable;
         return (whole.then_some(first.address).into_iter().collect(), whole);
     }
     let mut released = Vec::new();
     let mut sum = 0_u64;
-    for block in of_lane.iter().rev().take_while(|block| block.size >= config.max_split) {
+    for block in heap.largest_releasable(lane, config.max_split).filter(|block| !is_gone(block.address)) {
         if sum >= needed {
             break;
         }
@@ -97,7 +92,7 @@ pub fn partial_release(
 #[must_use]
 pub fn collection_pass(heap: &Heap, is_gone: impl Fn(u64) -> bool) -> Vec<(u64, u64)> {
     let candidates = || {
-        heap.free_blocks(PoolId::default(), SegmentKind::Large)
+        heap.releasable(PoolId::default(), SegmentKind::Large)
             .filter(|(_, block)| block.is_whole_segment() && !is_gone(block.address))
     };
     let (sum, count) = candidates().fold((0_u64, 0_u64), |(sum, count), (id, _)| (sum + heap.age(id), count + 1));

@@ -16,6 +16,8 @@ A budget file has the same names; options on the command line win:
   max-waste = 15           # percent of the reserved memory that was never in use
   no-leaks = true
 
+A program that ran out of memory is never within its budget.
+
 Exit codes: 0 all within the budget, 1 something is not, 2 bad input or use";
 
 /// What to check against what.

@@ -199,3 +199,60 @@ fn markdown_goes_to_a_file() {
     let text = std::fs::read_to_string(context.path("whatif.md")).unwrap();
     assert!(text.starts_with("### With ") && text.contains("| stock settings | (recorded) |"), "{text}");
 }
+
+#[test]
+fn nothing_is_recommended_that_does_not_run() {
+    let path = recording("models", "gpt2_varlen");
+    let report = json(&path, &["--limit", "1GiB"]);
+    assert!(rows(&report).iter().all(|row| row["oom"] == true));
+    assert_eq!((&report["best"], &report["saves_bytes"]), (&Value::Null, &Value::Null));
+    let context = TestContext::new();
+    let text = stdout_of(context.command().arg("whatif").arg(&path).args(["--limit", "1GiB"]), 0);
+    assert!(!text.contains("(best)"), "{text}");
+    assert!(text.ends_with("\nNothing better was found\n"), "{text}");
+}
+
+#[test]
+fn the_recorded_row_is_what_was_recorded() {
+    // Runs under a cap, runs whose segments ascend, and one that died.
+    let recordings = [
+        ("models", "gpt2_cap30"),
+        ("models", "gpt2_gc"),
+        ("models", "llama_oom"),
+        ("loops", "amp_cycle"),
+        ("loops", "curriculum"),
+        ("loops", "checkpointed"),
+    ];
+    for (folder, name) in recordings {
+        let path = recording(folder, name);
+        let explained = TestContext::new().command().arg("explain").arg(&path).arg("--json").output().unwrap();
+        let explained: Value = serde_json::from_slice(&explained.stdout).unwrap();
+        let report = json(&path, &[]);
+        let row = &rows(&report)[0];
+        assert_eq!(row["peak_reserved_bytes"], explained["peaks"]["reserved_bytes"], "{name}");
+        assert_eq!(row["oom"], name == "llama_oom", "{name}");
+        // And run once more, under a limit that does not bind.
+        if folder == "loops" {
+            let again = json(&path, &["--limit", "1TiB"]);
+            assert_eq!(rows(&again)[0]["peak_reserved_bytes"], row["peak_reserved_bytes"], "{name}");
+            assert_eq!(rows(&again)[0]["exact"], true, "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_smallest_limit_is_one_that_works() {
+    for (folder, name, conf) in [
+        ("edge", "annotated", "expandable_segments:True"),
+        ("loops", "varlen_train", "expandable_segments:True"),
+        ("loops", "varlen_train", "max_split_size_mb:128"),
+    ] {
+        let path = recording(folder, name);
+        let smallest = |report: &Value| rows(report)[1]["smallest_limit_bytes"].as_u64().unwrap();
+        let limit = smallest(&json(&path, &["--conf", conf]));
+        let under = json(&path, &["--conf", conf, "--limit", &limit.to_string()]);
+        assert_eq!(rows(&under)[1]["oom"], false, "{name} {conf}");
+        let less = json(&path, &["--conf", conf, "--limit", &(limit - (2 << 20)).to_string()]);
+        assert_eq!(rows(&less)[1]["oom"], true, "{name} {conf}");
+    }
+}
