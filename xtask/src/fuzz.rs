@@ -39,6 +39,6 @@ pub(crate) fn run(workspace: &Workspace, target: &str, seconds: Option<u64>) -> 
         command.arg(format!("-max_total_time={seconds}"));
     }
     workspace::run(&mut command).map_err(|failure| {
-        failure.hint(&format!("a fault's input is below `fuzz/artifacts`; make it a test of {crates}"))
+        failure.hint(format!("a fault's input is below `fuzz/artifacts`; make it a test of {crates}"))
     })
 }
