@@ -71,11 +71,8 @@ pub fn whatif(
     let bound = whatif::recorded_cap(device, &replay, &recorded_config);
     // Settings that were asked for run under the limit that was asked for; the search stays within what was there.
     let cap = options.limit.map(Bytes::get).or(bound.filter(|_| searches));
-    let recorded = Candidate {
-        conf: recording.settings.conf.clone(),
-        role: WhatIfRole::Recorded,
-        config: Config::from(&recording.settings),
-    };
+    let recorded =
+        Candidate { conf: recording.settings.conf.clone(), role: WhatIfRole::Recorded, config: recorded_config };
     let mut candidates = vec![recorded];
     candidates.extend(given);
     if searches {
@@ -83,21 +80,27 @@ pub fn whatif(
         candidates.extend(ALWAYS.iter().chain(limited).map(|conf| Candidate::of(conf, WhatIfRole::Tried)));
     }
     let as_recorded = options.limit.is_none().then(|| runner.recorded());
-    let (candidates_so_far, outcomes) = (Vec::new(), Vec::new());
-    let mut tried =
-        Tried { runner: &runner, cap, as_recorded, marks: &marks, progress, candidates: candidates_so_far, outcomes };
+    let mut tried = Tried {
+        runner: &runner,
+        cap,
+        as_recorded,
+        marks: &marks,
+        progress,
+        candidates: Vec::new(),
+        outcomes: Vec::new(),
+    };
     tried.run(candidates);
     if searches {
         // Vary the best so far; what varies a setting that it has replaces it.
-        let best = tried.best();
+        let best = &tried.candidates[tried.best_index()];
         // What a recording says may be two things: what its string means is built upon only where it was in force.
         let in_force = parse_conf(&best.conf).is_ok_and(|config| config == best.config);
-        let best = if in_force { best.conf.clone() } else { String::new() };
+        let base = if in_force { best.conf.as_str() } else { "" };
         // A split limit together with expandable segments can make reserved memory grow without end.
         let allowed = VARIATIONS
             .iter()
-            .filter(|variation| !(tried.best().config.expandable && variation.starts_with("max_split_size_mb")));
-        let variations = allowed.map(|variation| combine(&best, variation));
+            .filter(|variation| !(best.config.expandable && variation.starts_with("max_split_size_mb")));
+        let variations = allowed.map(|variation| combine(base, variation));
         let found = variations.map(|conf| Candidate::of(&conf, WhatIfRole::Found)).collect();
         tried.keep_best_of(found);
     }
@@ -250,10 +253,6 @@ impl Tried<'_> {
             };
             if better { index } else { best }
         })
-    }
-
-    fn best(&self) -> &Candidate {
-        &self.candidates[self.best_index()]
     }
 
     fn rows(&self, short: bool) -> Vec<WhatIf> {

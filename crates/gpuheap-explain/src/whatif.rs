@@ -6,7 +6,7 @@ use gpuheap_alloc::{BlockId, Direction, Heap, SimulatedDevice};
 use gpuheap_record::{Bytes, DeviceRecording, EventId, EventKind, PoolId, Recording};
 
 use crate::frames::{FrameTableMarks, site};
-use crate::lifetimes::Tick;
+use crate::lifetimes::{Allocation, Tick};
 use crate::oom::limit_bounds;
 use crate::program::{Program, Step, place, program, stream_of};
 use crate::replay::Replay;
@@ -50,9 +50,8 @@ pub(crate) struct Outcome {
 
 impl<'a> Runner<'a> {
     pub(crate) fn new(recording: &'a Recording, device: &'a DeviceRecording, replay: &'a Replay) -> Self {
-        let direction = Direction::default();
-        let mut runner =
-            Self { recording, device, replay, program: program(device, replay), direction, reproduces: true };
+        let program = program(device, replay);
+        let mut runner = Self { recording, device, replay, program, direction: Direction::default(), reproduces: true };
         // Addresses of segments decide ties, and which way they go differs from machine to machine: the way that comes to
         // what was recorded is taken for all settings.
         let config = Config::from(&recording.settings);
@@ -65,7 +64,7 @@ impl<'a> Runner<'a> {
         if !comes_true(&runner) {
             runner.direction = Direction::Ascending;
             if !comes_true(&runner) {
-                (runner.direction, runner.reproduces) = (Direction::Descending, false);
+                (runner.direction, runner.reproduces) = (Direction::default(), false);
             }
         }
         runner
@@ -100,15 +99,18 @@ impl<'a> Runner<'a> {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a cap is no larger")]
         let cap = cap
             .map(|cap| if config.memory_fraction < 1.0 { (cap as f64 * config.memory_fraction) as u64 } else { cap });
+        let device = SimulatedDevice::new(None).going(self.direction);
+        let mut allocator = Allocator::over(Heap::without_addresses(), config.clone(), cap, device);
+        let failure = self.drive(&mut allocator, change).err();
+        Outcome { counters: allocator.counters(), failure }
+    }
+
+    /// Asks `allocator` for all that the program asked for, up to the first request that fails.
+    fn drive(&self, allocator: &mut Allocator<SimulatedDevice>, change: Change) -> Result<(), Failure> {
+        let failed_at = |event| move |_| Failure { event };
         let rows = self.replay.allocations.rows();
-        let mut allocator = Allocator::over(
-            Heap::without_addresses(),
-            config.clone(),
-            cap,
-            SimulatedDevice::new(None).going(self.direction),
-        );
         let mut blocks: Vec<Option<BlockId>> = vec![None; rows.len()];
-        let request = |row: &crate::lifetimes::Allocation| {
+        let request = |row: &Allocation| {
             let (stream, pool) = place(self.replay, row.lane);
             Request { size: row.requested, stream: if change.one_stream { 0 } else { stream }, pool }
         };
@@ -117,13 +119,7 @@ impl<'a> Runner<'a> {
         before.sort_by_key(|&index| rows[index].address);
         for index in before {
             let owner = u32::try_from(index).unwrap_or(u32::MAX);
-            match allocator.allocate(request(&rows[index]), owner) {
-                Ok(block) => blocks[index] = Some(block),
-                Err(_) => {
-                    let failure = Failure { event: None };
-                    return Outcome { counters: allocator.counters(), failure: Some(failure) };
-                }
-            }
+            blocks[index] = Some(allocator.allocate(request(&rows[index]), owner).map_err(failed_at(None))?);
         }
         let mut empty_cache_after = change.empty_cache_after;
         for &(step, event) in &self.program.steps {
@@ -132,13 +128,10 @@ impl<'a> Runner<'a> {
                 empty_cache_after = None;
             }
             match step {
-                Step::Allocate(id) => match allocator.allocate(request(&rows[id.index()]), id.get()) {
-                    Ok(block) => blocks[id.index()] = Some(block),
-                    Err(_) => {
-                        let failure = Failure { event: Some(event) };
-                        return Outcome { counters: allocator.counters(), failure: Some(failure) };
-                    }
-                },
+                Step::Allocate(id) => {
+                    let block = allocator.allocate(request(&rows[id.index()]), id.get());
+                    blocks[id.index()] = Some(block.map_err(failed_at(Some(event)))?);
+                }
                 Step::Free(id) => {
                     if let Some(block) = blocks[id.index()].take() {
                         let _ = allocator.free(block);
@@ -157,20 +150,13 @@ impl<'a> Runner<'a> {
                     let size = self.device.events.size(event);
                     let stream = stream_of(self.recording, self.device, event);
                     let request = Request { size, stream, pool: PoolId::default() };
-                    match allocator.allocate(request, u32::MAX) {
-                        // It would have gone through; what came after it is the failed program's.
-                        Ok(block) => {
-                            let _ = allocator.free(block);
-                        }
-                        Err(_) => {
-                            let failure = Failure { event: Some(event) };
-                            return Outcome { counters: allocator.counters(), failure: Some(failure) };
-                        }
-                    }
+                    let block = allocator.allocate(request, u32::MAX).map_err(failed_at(Some(event)))?;
+                    // It would have gone through; what came after it is the failed program's.
+                    let _ = allocator.free(block);
                 }
             }
         }
-        Outcome { counters: allocator.counters(), failure: None }
+        Ok(())
     }
 
     /// The smallest cap, to 2 MiB, under which the program runs to its end; `None` if it does not do so without one.

@@ -51,6 +51,13 @@ pub(crate) struct HistoryRow {
     stack: StackId,
 }
 
+/// Adds a row to its table; the number that it has there.
+fn append<T>(table: &mut Vec<T>, row: T) -> u32 {
+    let number = u32::try_from(table.len()).unwrap_or(u32::MAX);
+    table.push(row);
+    number
+}
+
 /// Events.
 impl Objects {
     #[inline]
@@ -144,8 +151,7 @@ impl Objects {
 impl Objects {
     pub(super) fn new_segment(&mut self, fields: &Fields, at: u64) -> Outcome<u32> {
         let row = self.segment(fields, SegmentRow::default(), at)?;
-        self.segments.push(row);
-        Ok(u32::try_from(self.segments.len() - 1).unwrap_or(u32::MAX))
+        Ok(append(&mut self.segments, row))
     }
 
     pub(super) fn grow_segment(&mut self, row: u32, fields: &Fields, at: u64) -> Outcome<()> {
@@ -309,8 +315,7 @@ impl Objects {
 
     pub(super) fn new_history(&mut self, fields: &Fields, at: u64) -> Outcome<u32> {
         let row = self.history(fields, HistoryRow::default(), at)?;
-        self.histories.push(row);
-        Ok(u32::try_from(self.histories.len() - 1).unwrap_or(u32::MAX))
+        Ok(append(&mut self.histories, row))
     }
 
     pub(super) fn grow_history(&mut self, row: u32, fields: &Fields, at: u64) -> Outcome<()> {
@@ -337,8 +342,7 @@ impl Objects {
 impl Objects {
     pub(super) fn new_annotation(&mut self, fields: &Fields, at: u64) -> Outcome<u32> {
         let row = self.annotation(fields, AnnotationRow::default(), at)?;
-        self.annotations.push(row);
-        Ok(u32::try_from(self.annotations.len() - 1).unwrap_or(u32::MAX))
+        Ok(append(&mut self.annotations, row))
     }
 
     pub(super) fn grow_annotation(&mut self, row: u32, fields: &Fields, at: u64) -> Outcome<()> {
