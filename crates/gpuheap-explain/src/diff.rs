@@ -5,13 +5,10 @@ use std::collections::BTreeMap;
 use gpuheap_record::{Bytes, Recording};
 use serde::Serialize;
 
-use crate::classes;
 use crate::error::Error;
-use crate::explain::{Options, choose_device, explain};
-use crate::frames::{FrameTableMarks, site};
+use crate::explain::{Basis, Options, report};
+use crate::frames::site;
 use crate::holders::backward_label;
-use crate::phases::Phases;
-use crate::replay;
 use crate::report::{Class, FindingKind, Peaks, Site, SourceInfo, Verdict};
 
 /// The name and version of the JSON form.
@@ -132,12 +129,9 @@ struct Profile {
 
 impl Profile {
     fn of(recording: &Recording, options: &Options) -> Result<Self, Error> {
-        let report = explain(recording, options)?;
-        let device = choose_device(recording, options.device)?;
-        let replay = replay::replay(recording, device);
-        let marks = FrameTableMarks::new(recording);
-        let phases = Phases::new(recording, device, &marks);
-        let classes = classes::classify(&replay.allocations, &replay.lanes, &phases, &marks);
+        let basis = Basis::of(recording, options.device)?;
+        let report = report(recording, &basis, options)?;
+        let Basis { replay, marks, phases, classes, .. } = &basis;
         let mut sums: BTreeMap<(Option<Site>, String, Class), Bytes> = BTreeMap::new();
         for (id, row) in replay.allocations.iter().filter(|(_, row)| row.is_live_at(replay.peak)) {
             let frame = marks.site_frame(recording, row.stack);
@@ -145,7 +139,7 @@ impl Profile {
                 Some(_) => String::new(),
                 None => phases.backward_of(row.born).map_or_else(
                     || "no frames recorded".to_owned(),
-                    |pass| backward_label(recording, &marks, pass.root),
+                    |pass| backward_label(recording, marks, pass.root),
                 ),
             };
             let key = (frame.map(|frame| site(recording, frame)), label, classes.class(id));

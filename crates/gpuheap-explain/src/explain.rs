@@ -33,31 +33,52 @@ pub struct Options {
 
 /// Explains one device of a recording.
 pub fn explain(recording: &Recording, options: &Options) -> Result<Report, Error> {
-    let device = choose_device(recording, options.device)?;
+    report(recording, &Basis::of(recording, options.device)?, options)
+}
+
+/// What all that is said about one device of a recording rests upon.
+pub(crate) struct Basis<'a> {
+    pub(crate) device: &'a DeviceRecording,
+    pub(crate) replay: Replay,
+    pub(crate) marks: FrameTableMarks,
+    pub(crate) phases: Phases,
+    pub(crate) classes: Classes,
+}
+
+impl<'a> Basis<'a> {
+    pub(crate) fn of(recording: &'a Recording, device: Option<u32>) -> Result<Self, Error> {
+        let device = choose_device(recording, device)?;
+        let replay = replay::replay(recording, device);
+        let marks = FrameTableMarks::new(recording);
+        let phases = Phases::new(recording, device, &marks);
+        let classes = classes::classify(&replay.allocations, &replay.lanes, &phases, &marks);
+        Ok(Self { device, replay, marks, phases, classes })
+    }
+}
+
+/// The report on what a basis was made of.
+pub(crate) fn report(recording: &Recording, basis: &Basis<'_>, options: &Options) -> Result<Report, Error> {
+    let Basis { device, replay, marks, phases, classes } = basis;
     let times_us = device.events.times_us();
-    let replay = replay::replay(recording, device);
-    let marks = FrameTableMarks::new(recording);
-    let phases = Phases::new(recording, device, &marks);
-    let classes = classes::classify(&replay.allocations, &replay.lanes, &phases, &marks);
-    let steps = steps::find(recording, device, &replay.allocations, &phases, &marks);
-    let after = phase_after(recording, &replay, &phases, &marks, &steps);
+    let steps = steps::find(recording, device, &replay.allocations, phases, marks);
+    let after = phase_after(recording, replay, phases, marks, &steps);
     let rows = replay.allocations.rows();
     let judged = [Some(&steps), after.as_ref()].into_iter().flatten();
     let judged =
-        judged.filter_map(|steps| Some((steps, leaks::analyse(rows, &classes, &replay.allocated, &phases, steps)?)));
+        judged.filter_map(|steps| Some((steps, leaks::analyse(rows, classes, &replay.allocated, phases, steps)?)));
     let last = replay.last_tick();
-    let oom = oom::find(recording, device, &replay, &classes, &phases, &marks);
+    let oom = oom::find(recording, device, replay, classes, phases, marks);
     let facts = Facts {
         recording,
         device,
-        marks: &marks,
-        replay: &replay,
-        phases: &phases,
+        marks,
+        replay,
+        phases,
         limit: options.limit,
         steps: &steps,
         leaks: judged.collect(),
-        sawtooth: sawtooth::find(rows, &replay.allocated, &phases, &steps),
-        stranded: stranded::find(&replay, last),
+        sawtooth: sawtooth::find(rows, &replay.allocated, phases, &steps),
+        stranded: stranded::find(replay, last),
         oom,
         settings: std::cell::OnceCell::new(),
     };
@@ -74,12 +95,12 @@ pub fn explain(recording: &Recording, options: &Options) -> Result<Report, Error
     };
     let account = |tick| {
         let idle = facts.stranded.iter().filter(|stream| stream.last_used <= tick).map(|stream| stream.stream);
-        ledger(recording, &replay, &classes, tick, &idle.collect::<Vec<u64>>(), options.limit)
+        ledger(recording, replay, classes, tick, &idle.collect::<Vec<u64>>(), options.limit)
     };
-    let at = |tick| moment(&replay, &classes, times_us, tick);
+    let at = |tick| moment(replay, classes, times_us, tick);
     Ok(Report {
         schema: SCHEMA,
-        source: source_info(recording, device, &replay, &phases, options.limit),
+        source: source_info(recording, device, replay, phases, options.limit),
         verdict,
         peaks: replay.peaks,
         peak: at(replay.peak),
@@ -96,13 +117,13 @@ pub fn explain(recording: &Recording, options: &Options) -> Result<Report, Error
         .into_iter()
         .filter_map(|(name, tick)| Some((name, account(tick?))))
         .collect(),
-        holders: holders(recording, &replay, &classes, &phases, &marks, tick),
+        holders: holders(recording, replay, classes, phases, marks, tick),
         steps: Steps { count: steps.ticks.len() as u64, how: steps.source, unit: steps.unit.clone() },
         findings,
         replay: replay.check.clone(),
         whatif: facts.settings.get().map(|settings| settings.rows.clone()).unwrap_or_default(),
-        classes: class_rules(&replay, &classes, tick),
-        timeline: timeline(&replay, times_us),
+        classes: class_rules(replay, classes, tick),
+        timeline: timeline(replay, times_us),
         oom: facts.oom.as_ref().map(|(_, oom)| oom.clone()),
     })
 }
