@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use gpuheap_record::{Bytes, Recording};
 use serde::Serialize;
 
+use crate::analysis::Analysis;
 use crate::error::Error;
 use crate::explain::{Basis, Options, report};
 use crate::frames::site;
 use crate::holders::backward_label;
-use crate::report::{Class, FindingKind, Peaks, Site, SourceInfo, Verdict};
+use crate::report::{Class, FindingKind, Peaks, Report, Site, SourceInfo, Verdict};
 
 /// The name and version of the JSON form.
 pub const DIFF_SCHEMA: &str = "gpuheap.diff/1";
@@ -81,8 +82,24 @@ pub struct SiteChange {
 
 /// Compares two recordings, or two devices of one.
 pub fn diff(before: (&Recording, &Options), after: (&Recording, &Options)) -> Result<Diff, Error> {
-    let first = Profile::of(before.0, before.1)?;
-    let second = Profile::of(after.0, after.1)?;
+    let profile = |(recording, options): (&Recording, &Options)| {
+        let basis = Basis::of(recording, options.device)?;
+        let report = report(recording, &basis, options)?;
+        Ok(Profile::of(recording, &basis, &report))
+    };
+    Ok(compare(profile(before)?, profile(after)?))
+}
+
+impl Analysis {
+    /// Compares this device with another, of the same recording or of another one.
+    #[must_use]
+    pub fn diff(&self, after: &Self) -> Diff {
+        let profile = |analysis: &Self| Profile::of(&analysis.recording, &analysis.basis, &analysis.report);
+        compare(profile(self), profile(after))
+    }
+}
+
+fn compare(first: Profile, second: Profile) -> Diff {
     let mut classes: Vec<ClassChange> = Class::ALL
         .into_iter()
         .map(|class| {
@@ -93,14 +110,14 @@ pub fn diff(before: (&Recording, &Options), after: (&Recording, &Options)) -> Re
         .filter(|row| row.before_bytes != Bytes::ZERO || row.after_bytes != Bytes::ZERO)
         .collect();
     classes.sort_by_key(|row| (std::cmp::Reverse(row.change_bytes.unsigned_abs()), row.class));
-    Ok(Diff {
+    Diff {
         schema: DIFF_SCHEMA,
         classes,
         sites: changes(&first.peak, &second.peak),
         growth: changes(&first.growth, &second.growth),
         before: first.side,
         after: second.side,
-    })
+    }
 }
 
 fn change(before: Bytes, after: Bytes) -> i64 {
@@ -128,10 +145,8 @@ struct Profile {
 }
 
 impl Profile {
-    fn of(recording: &Recording, options: &Options) -> Result<Self, Error> {
-        let basis = Basis::of(recording, options.device)?;
-        let report = report(recording, &basis, options)?;
-        let Basis { replay, marks, phases, classes, .. } = &basis;
+    fn of(recording: &Recording, basis: &Basis, report: &Report) -> Self {
+        let Basis { replay, marks, phases, classes, .. } = basis;
         let mut sums: BTreeMap<(Option<Site>, String, Class), Bytes> = BTreeMap::new();
         for (id, row) in replay.allocations.iter().filter(|(_, row)| row.is_live_at(replay.peak)) {
             let frame = marks.site_frame(recording, row.stack);
@@ -156,18 +171,18 @@ impl Profile {
         for ((site, label, class), bytes) in sums {
             peak.entry(key_of(site.as_ref(), &label, class)).or_default().push(Place { site, bytes });
         }
-        Ok(Self {
+        Self {
             classes: report.peak.by_class.iter().copied().collect(),
             side: Side {
                 leak_bytes_per_step: leak.and_then(|leak| leak.bytes_per_step).unwrap_or_default(),
-                source: report.source,
-                verdict: report.verdict,
+                source: report.source.clone(),
+                verdict: report.verdict.clone(),
                 peaks: report.peaks,
                 steps: report.steps.count,
             },
             peak,
             growth,
-        })
+        }
     }
 }
 

@@ -28,6 +28,14 @@ pub enum Error {
         /// The moment that was asked for.
         asked: MomentName,
     },
+    /// The recording ends before the tick that was asked for.
+    #[error("The recording has no tick {asked}: its last is {last}")]
+    NoSuchTick {
+        /// The tick that was asked for.
+        asked: u32,
+        /// The last tick.
+        last: u32,
+    },
 }
 
 fn list(devices: &[u32]) -> String {

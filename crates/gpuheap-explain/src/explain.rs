@@ -1,6 +1,6 @@
 //! From a recording to a report: the order in which the analyses run.
 
-use gpuheap_record::{Bytes, Compression, DeviceRecording, EventKind, Format, Recording};
+use gpuheap_record::{Bytes, Compression, DeviceId, DeviceRecording, EventKind, Format, Recording};
 
 use crate::classes::{self, Classes, Rule};
 use crate::error::Error;
@@ -36,34 +36,43 @@ pub fn explain(recording: &Recording, options: &Options) -> Result<Report, Error
     report(recording, &Basis::of(recording, options.device)?, options)
 }
 
-/// What all that is said about one device of a recording rests upon.
-pub(crate) struct Basis<'a> {
-    pub(crate) device: &'a DeviceRecording,
+/// What all that is said about one device of a recording rests upon. It borrows nothing, so that it can be kept beside
+/// the recording.
+pub(crate) struct Basis {
+    /// The device's ordinal.
+    pub(crate) device: DeviceId,
     pub(crate) replay: Replay,
     pub(crate) marks: FrameTableMarks,
     pub(crate) phases: Phases,
     pub(crate) classes: Classes,
+    pub(crate) steps: StepBoundaries,
 }
 
-impl<'a> Basis<'a> {
-    pub(crate) fn of(recording: &'a Recording, device: Option<u32>) -> Result<Self, Error> {
+impl Basis {
+    pub(crate) fn of(recording: &Recording, device: Option<u32>) -> Result<Self, Error> {
         let device = choose_device(recording, device)?;
         let replay = replay::replay(recording, device);
         let marks = FrameTableMarks::new(recording);
         let phases = Phases::new(recording, device, &marks);
         let classes = classes::classify(&replay.allocations, &replay.lanes, &phases, &marks);
-        Ok(Self { device, replay, marks, phases, classes })
+        let steps = steps::find(recording, device, &replay.allocations, &phases, &marks);
+        Ok(Self { device: device.device, replay, marks, phases, classes, steps })
+    }
+
+    /// The device in the recording that this was made of.
+    pub(crate) fn device<'a>(&self, recording: &'a Recording) -> Result<&'a DeviceRecording, Error> {
+        choose_device(recording, Some(self.device.get()))
     }
 }
 
 /// The report on what a basis was made of.
-pub(crate) fn report(recording: &Recording, basis: &Basis<'_>, options: &Options) -> Result<Report, Error> {
-    let Basis { device, replay, marks, phases, classes } = basis;
+pub(crate) fn report(recording: &Recording, basis: &Basis, options: &Options) -> Result<Report, Error> {
+    let Basis { replay, marks, phases, classes, steps, .. } = basis;
+    let device = basis.device(recording)?;
     let times_us = device.events.times_us();
-    let steps = steps::find(recording, device, &replay.allocations, phases, marks);
-    let after = phase_after(recording, replay, phases, marks, &steps);
+    let after = phase_after(recording, replay, phases, marks, steps);
     let rows = replay.allocations.rows();
-    let judged = [Some(&steps), after.as_ref()].into_iter().flatten();
+    let judged = [Some(steps), after.as_ref()].into_iter().flatten();
     let judged =
         judged.filter_map(|steps| Some((steps, leaks::analyse(rows, classes, &replay.allocated, phases, steps)?)));
     let last = replay.last_tick();
@@ -75,9 +84,9 @@ pub(crate) fn report(recording: &Recording, basis: &Basis<'_>, options: &Options
         replay,
         phases,
         limit: options.limit,
-        steps: &steps,
+        steps,
         leaks: judged.collect(),
-        sawtooth: sawtooth::find(rows, &replay.allocated, phases, &steps),
+        sawtooth: sawtooth::find(rows, &replay.allocated, phases, steps),
         stranded: stranded::find(replay, last),
         oom,
         settings: std::cell::OnceCell::new(),

@@ -94,6 +94,11 @@ fn kind_name(kind: FindingKind) -> &'static str {
     }
 }
 
+/// The event that a tick comes directly after, as reports name events.
+pub(crate) fn event_at(tick: Tick) -> Option<u64> {
+    tick.event().map(|event| u64::from(event.get()))
+}
+
 /// A rate in whole bytes a step.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates are finite and not negative")]
 pub(crate) fn per_step(rate: f64) -> Bytes {

@@ -61,6 +61,8 @@ pub(crate) struct FrameTableMarks {
     user_stack: Vec<StackId>,
     /// The innermost frame of a Python file, by stack.
     python: Vec<Option<FrameId>>,
+    /// Whether a frame is the user's own code, by frame.
+    own: Vec<bool>,
 }
 
 impl FrameTableMarks {
@@ -102,7 +104,13 @@ impl FrameTableMarks {
                 if is_user { (Some(frame), stack) } else { (user[caller.index()], user_stack[caller.index()]) };
             python[index] = if is_python { Some(frame) } else { python[caller.index()] };
         }
-        Self { marks, user, user_stack, python }
+        let own = frames.into_iter().map(|(_, is_user, _)| is_user).collect();
+        Self { marks, user, user_stack, python, own }
+    }
+
+    /// Whether a frame is the user's own code and not a library's.
+    pub(crate) fn is_user_frame(&self, frame: FrameId) -> bool {
+        self.own.get(frame.index()).copied().unwrap_or(false)
     }
 
     pub(crate) fn marks(&self, stack: StackId) -> Marks {

@@ -6,6 +6,7 @@
 //! findings.
 #![forbid(unsafe_code)]
 
+mod analysis;
 mod check;
 mod classes;
 mod diff;
@@ -33,11 +34,14 @@ mod stranded;
 mod timeline;
 mod trend;
 mod verdict;
+mod views;
 mod whatif;
 
+pub use analysis::Analysis;
 pub use check::{Budget, Checked, check};
 pub use diff::{ClassChange, DIFF_SCHEMA, Diff, Side, SiteChange, diff};
 pub use error::Error;
 pub use explain::{Options, explain};
 pub use report::*;
 pub use search::{WhatIfOptions, whatif};
+pub use views::*;

@@ -348,6 +348,9 @@ pub struct Finding {
     pub remedy: Remedy,
     /// Bytes at the end of each step, where it grows: the curve to draw.
     pub growth: Vec<Bytes>,
+    /// The event after which it can be seen best: where it began, or where it is largest; `None` where no one event
+    /// stands for it.
+    pub event: Option<u64>,
 }
 
 /// The sorts of finding.

@@ -60,15 +60,48 @@ pub fn whatif(
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<WhatIfReport, Error> {
     let device = choose_device(recording, options.device)?;
-    let given: Vec<Candidate> = options.confs.iter().map(|conf| Candidate::given(conf)).collect::<Result<_, _>>()?;
     let replay = replay::replay(recording, device);
     let marks = FrameTableMarks::new(recording);
     let phases = Phases::new(recording, device, &marks);
     let runner = Runner::new(recording, device, &replay);
+    let mut found = search(&runner, &marks, options, true, progress)?;
+    let mut source = source_info(recording, device, &replay, &phases, options.limit);
+    source.notes.append(&mut found.notes);
+    Ok(WhatIfReport {
+        schema: SCHEMA,
+        source,
+        replay: replay.check.clone(),
+        best: found.best,
+        saves_bytes: found.saves_bytes,
+        whatif: found.rows,
+    })
+}
 
+/// What a search found.
+pub(crate) struct Found {
+    /// The recorded settings first.
+    pub(crate) rows: Vec<WhatIf>,
+    /// The settings of the best row, if it is worth them.
+    pub(crate) best: Option<String>,
+    pub(crate) saves_bytes: Option<Bytes>,
+    /// What the rows do not say by themselves.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Searches among settings, or tries those that are given. `limits` says whether to look for the smallest limits, too:
+/// that takes many more replays.
+pub(crate) fn search(
+    runner: &Runner<'_>,
+    marks: &FrameTableMarks,
+    options: &WhatIfOptions,
+    limits: bool,
+    progress: &(dyn Fn(usize, usize) + Sync),
+) -> Result<Found, Error> {
+    let Runner { recording, device, replay, .. } = *runner;
+    let given: Vec<Candidate> = options.confs.iter().map(|conf| Candidate::given(conf)).collect::<Result<_, _>>()?;
     let recorded_config = Config::from(&recording.settings);
     let searches = given.is_empty();
-    let bound = whatif::recorded_cap(device, &replay, &recorded_config);
+    let bound = whatif::recorded_cap(device, replay, &recorded_config);
     // Settings that were asked for run under the limit that was asked for; the search stays within what was there.
     let cap = options.limit.map(Bytes::get).or(bound.filter(|_| searches));
     let recorded =
@@ -80,15 +113,7 @@ pub fn whatif(
         candidates.extend(ALWAYS.iter().chain(limited).map(|conf| Candidate::of(conf, WhatIfRole::Tried)));
     }
     let as_recorded = options.limit.is_none().then(|| runner.recorded());
-    let mut tried = Tried {
-        runner: &runner,
-        cap,
-        as_recorded,
-        marks: &marks,
-        progress,
-        candidates: Vec::new(),
-        outcomes: Vec::new(),
-    };
+    let mut tried = Tried { runner, cap, as_recorded, marks, progress, candidates: Vec::new(), outcomes: Vec::new() };
     tried.run(candidates);
     if searches {
         // Vary the best so far; what varies a setting that it has replaces it.
@@ -106,21 +131,29 @@ pub fn whatif(
     }
     let best = tried.best_index();
     let (conf, runs) = (tried.candidates[best].conf.clone(), tried.outcomes[best].failure.is_none());
-    let rows = tried.rows(device.events.len() < SHORT);
+    let limits = match (limits, device.events.len() < SHORT) {
+        (false, _) => Limits::None,
+        (true, true) => Limits::All,
+        (true, false) => Limits::RecordedAndBest,
+    };
+    let rows = tried.rows(limits);
     let (recorded, best_row) = (&rows[0], &rows[best]);
     let saves = recorded.peak_reserved_bytes - best_row.peak_reserved_bytes;
     let better = best > 0 && runs && (recorded.oom || is_gain(saves.get(), recorded.peak_reserved_bytes.get()));
-    let saves = (better && !recorded.oom).then_some(saves);
-    let mut source = source_info(recording, device, &replay, &phases, options.limit);
-    source.notes.extend(notes(&tried, bound.filter(|_| options.limit.is_none() && searches)));
-    Ok(WhatIfReport {
-        schema: SCHEMA,
-        source,
-        replay: replay.check.clone(),
+    Ok(Found {
         best: better.then_some(conf),
-        saves_bytes: saves,
-        whatif: rows,
+        saves_bytes: (better && !recorded.oom).then_some(saves),
+        notes: notes(&tried, bound.filter(|_| options.limit.is_none() && searches)),
+        rows,
     })
+}
+
+/// Of which rows to find the smallest limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Limits {
+    None,
+    RecordedAndBest,
+    All,
 }
 
 #[derive(Clone, Debug)]
@@ -255,14 +288,19 @@ impl Tried<'_> {
         })
     }
 
-    fn rows(&self, short: bool) -> Vec<WhatIf> {
+    fn rows(&self, limits: Limits) -> Vec<WhatIf> {
         let best = self.best_index();
         let indices: Vec<usize> = (0..self.candidates.len()).collect();
         in_parallel(&indices, &|_, _| {}, |&index| {
             let (candidate, outcome) = (&self.candidates[index], &self.outcomes[index]);
             let cap = if index == 0 && self.as_recorded.is_some() { None } else { self.cap };
             let mut row = self.runner.row(&candidate.conf, candidate.role, cap, outcome, self.marks);
-            if short || index == 0 || index == best {
+            let wanted = match limits {
+                Limits::None => false,
+                Limits::RecordedAndBest => index == 0 || index == best,
+                Limits::All => true,
+            };
+            if wanted {
                 let unlimited = self.runner.run(&candidate.config, None);
                 let limit = self.runner.smallest_limit(&candidate.config, &unlimited);
                 // More room is not always better: the row's own limit may do where the search ended above it.
@@ -276,7 +314,7 @@ impl Tried<'_> {
 }
 
 /// Applies `work` to all items on all cores; the results are in the order of the items.
-fn in_parallel<T: Sync, R: Send>(
+pub(crate) fn in_parallel<T: Sync, R: Send>(
     items: &[T],
     progress: &(dyn Fn(usize, usize) + Sync),
     work: impl Fn(&T) -> R + Sync,

@@ -15,9 +15,9 @@ use crate::report::{WhatIf, WhatIfRole};
 /// A recorded program, ready to be run under any setting.
 #[derive(Debug)]
 pub(crate) struct Runner<'a> {
-    recording: &'a Recording,
-    device: &'a DeviceRecording,
-    replay: &'a Replay,
+    pub(crate) recording: &'a Recording,
+    pub(crate) device: &'a DeviceRecording,
+    pub(crate) replay: &'a Replay,
     program: Program,
     /// Which way the driver's addresses go.
     direction: Direction,
@@ -96,17 +96,34 @@ impl<'a> Runner<'a> {
 
     /// The same with a change to the program.
     pub(crate) fn run_changed(&self, config: &Config, cap: Option<u64>, change: Change) -> Outcome {
+        self.run_watched(config, cap, change, &mut |_, _| {})
+    }
+
+    /// The same, telling `watch` the bytes that are reserved after each event of the program: the event is `None` for
+    /// what was there before the first.
+    pub(crate) fn run_watched(
+        &self,
+        config: &Config,
+        cap: Option<u64>,
+        change: Change,
+        watch: &mut impl FnMut(Option<EventId>, u64),
+    ) -> Outcome {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a cap is no larger")]
         let cap = cap
             .map(|cap| if config.memory_fraction < 1.0 { (cap as f64 * config.memory_fraction) as u64 } else { cap });
         let device = SimulatedDevice::new(None).going(self.direction);
         let mut allocator = Allocator::over(Heap::without_addresses(), config.clone(), cap, device);
-        let failure = self.drive(&mut allocator, change).err();
+        let failure = self.drive(&mut allocator, change, watch).err();
         Outcome { counters: allocator.counters(), failure }
     }
 
     /// Asks `allocator` for all that the program asked for, up to the first request that fails.
-    fn drive(&self, allocator: &mut Allocator<SimulatedDevice>, change: Change) -> Result<(), Failure> {
+    fn drive(
+        &self,
+        allocator: &mut Allocator<SimulatedDevice>,
+        change: Change,
+        watch: &mut impl FnMut(Option<EventId>, u64),
+    ) -> Result<(), Failure> {
         let failed_at = |event| move |_| Failure { event };
         let rows = self.replay.allocations.rows();
         let mut blocks: Vec<Option<BlockId>> = vec![None; rows.len()];
@@ -121,6 +138,7 @@ impl<'a> Runner<'a> {
             let owner = u32::try_from(index).unwrap_or(u32::MAX);
             blocks[index] = Some(allocator.allocate(request(&rows[index]), owner).map_err(failed_at(None))?);
         }
+        watch(None, allocator.heap().totals().reserved);
         let mut empty_cache_after = change.empty_cache_after;
         for &(step, event) in &self.program.steps {
             if empty_cache_after.is_some_and(|after| event > after) {
@@ -155,6 +173,7 @@ impl<'a> Runner<'a> {
                     let _ = allocator.free(block);
                 }
             }
+            watch(Some(event), allocator.heap().totals().reserved);
         }
         Ok(())
     }

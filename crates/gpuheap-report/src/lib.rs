@@ -8,6 +8,7 @@
 pub mod check;
 mod document;
 mod error;
+pub mod html;
 mod json;
 mod markdown;
 mod sentences;
@@ -17,6 +18,7 @@ mod text;
 pub use check::{CheckReport, CheckedRecording};
 pub use document::{Document, render, to_markdown};
 pub use error::Error;
+pub use html::to_html;
 pub use json::to_json;
 pub use terminal::{MIN_WIDTH, Style};
 pub use text::sanitize;

@@ -5,6 +5,7 @@ mod completions;
 mod diff;
 mod explain;
 mod man;
+mod page;
 mod whatif;
 
 use std::process::ExitCode;

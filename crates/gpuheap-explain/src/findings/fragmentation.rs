@@ -2,7 +2,7 @@
 
 use gpuheap_record::Bytes;
 
-use super::{Facts, percent, plural};
+use super::{Facts, event_at, percent, plural};
 use crate::fragmentation;
 use crate::frames::{site, sites};
 use crate::report::{Confidence, Finding, FindingKind, Remedy};
@@ -58,6 +58,7 @@ pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
         confidence: if facts.replay.complete { Confidence::High } else { Confidence::Medium },
         evidence,
         remedy,
+        event: event_at(facts.replay.peak_reserved),
         growth: facts
             .steps
             .ticks

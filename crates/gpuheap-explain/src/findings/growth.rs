@@ -46,6 +46,7 @@ pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
             conf: None,
             saves_bytes: None,
         },
+        event: None,
         growth: analysis.total_curve.iter().map(|&bytes| Bytes::new(bytes)).collect(),
     })
 }

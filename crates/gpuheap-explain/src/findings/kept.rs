@@ -2,7 +2,7 @@
 
 use gpuheap_record::Bytes;
 
-use super::{Facts, percent};
+use super::{Facts, event_at, percent};
 use crate::frames::{site, sites};
 use crate::report::{Confidence, Finding, FindingKind, Remedy};
 
@@ -39,6 +39,7 @@ pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
             conf: None,
             saves_bytes: None,
         },
+        event: steps.ticks.get(step).and_then(|&tick| event_at(tick)),
         growth: analysis.total_curve.iter().map(|&bytes| Bytes::new(bytes)).collect(),
     })
 }

@@ -2,7 +2,7 @@
 
 use gpuheap_record::{Bytes, Frame, FrameId, StackId};
 
-use super::{Facts, file_name, per_step, percent, plural};
+use super::{Facts, event_at, file_name, per_step, percent, plural};
 use crate::frames::{Marks, site, sites};
 use crate::holders::backward_label;
 use crate::leaks::{LeakAnalysis, LeakGroup};
@@ -31,6 +31,7 @@ pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
 
     let since = analysis.groups[0].began_late.map_or_else(String::new, |step| format!(" since step {}", step + 1));
 
+    let began = analysis.groups[0].began_late.unwrap_or(window.warm_up);
     let mut evidence = Vec::new();
     let steps_with = analysis.groups.iter().map(|group| group.steps_with_survivors).max().unwrap_or(0);
     evidence.push(format!(
@@ -92,6 +93,7 @@ pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
         confidence,
         evidence,
         remedy: Remedy { text: pattern.advice(facts, main.frame), conf: None, saves_bytes: Some(bytes) },
+        event: steps.ticks.get(began).and_then(|&tick| event_at(tick)),
         growth: growth(analysis),
     })
 }

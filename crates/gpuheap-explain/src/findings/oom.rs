@@ -2,7 +2,7 @@
 
 use gpuheap_record::Bytes;
 
-use super::{Facts, percent, plural};
+use super::{Facts, event_at, percent, plural};
 use crate::frames::{Marks, sites};
 use crate::lifetimes::Tick;
 use crate::report::{Class, Confidence, Finding, FindingKind, OutOfMemory, Remedy};
@@ -114,6 +114,7 @@ pub(crate) fn find(facts: &Facts<'_>, leak: Option<&Finding>) -> Option<Finding>
         confidence: if facts.replay.unexplained == 0 { Confidence::High } else { Confidence::Medium },
         evidence,
         remedy: remedy(facts, oom, cause, leak),
+        event: event_at(*tick),
         growth: Vec::new(),
     })
 }

@@ -2,7 +2,7 @@
 
 use gpuheap_record::Bytes;
 
-use super::{Facts, percent};
+use super::{Facts, event_at, percent};
 use crate::fragmentation::most_pending;
 use crate::frames::{site, sites};
 use crate::lifetimes::Tick;
@@ -45,6 +45,7 @@ pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
             conf: None,
             saves_bytes: None,
         },
+        event: event_at(when),
         growth: Vec::new(),
     })
 }

@@ -2,7 +2,7 @@
 
 use gpuheap_record::Bytes;
 
-use super::{Facts, file_name, per_step, plural};
+use super::{Facts, event_at, file_name, per_step, plural};
 use crate::frames::{site, sites};
 use crate::report::{Confidence, Finding, FindingKind, Remedy};
 
@@ -19,6 +19,7 @@ pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
     let place = frame.map_or_else(String::new, |frame| {
         format!(", most of it made at {}:{}", file_name(facts.recording.file(frame)), facts.recording.frame(frame).line)
     });
+    let largest = sawtooth.bursts.iter().max_by_key(|burst| burst.bytes);
     let oldest = sawtooth.bursts.iter().map(|burst| burst.ages).max().unwrap_or(0);
     let steps: Vec<String> = sawtooth.bursts.iter().take(6).map(|burst| (burst.step + 1).to_string()).collect();
     let evidence = vec![
@@ -50,6 +51,7 @@ pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
             conf: None,
             saves_bytes: Some(bytes),
         },
+        event: largest.and_then(|burst| facts.steps.ticks.get(burst.step)).and_then(|&tick| event_at(tick)),
         growth: sawtooth.curve.iter().map(|&bytes| Bytes::new(bytes)).collect(),
     })
 }

@@ -35,6 +35,7 @@ fn finding(title: String, bytes: Bytes, evidence: Vec<String>, remedy: Remedy) -
         confidence: Confidence::High,
         evidence,
         remedy,
+        event: None,
         growth: Vec::new(),
     }
 }

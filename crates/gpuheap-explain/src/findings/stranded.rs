@@ -2,7 +2,7 @@
 
 use gpuheap_record::Bytes;
 
-use super::{Facts, percent, plural};
+use super::{Facts, event_at, percent, plural};
 use crate::frames::{site, sites};
 use crate::ledger::stream_name;
 use crate::lifetimes::Tick;
@@ -74,6 +74,7 @@ pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
         confidence: Confidence::High,
         evidence,
         remedy: Remedy { text, conf: None, saves_bytes: Some(releasable) },
+        event: event_at(main.last_used),
         growth: Vec::new(),
     })
 }

@@ -236,6 +236,7 @@ pub(crate) fn leak() -> Report {
                 saves_bytes: Some(mib(336)),
             },
             growth: (0..48).map(|step| mib(120 + 7 * step)).collect(),
+            event: None,
         }],
         timeline: waves(23_519, 48, 96, 31, 7, 15),
         ..healthy
@@ -291,6 +292,7 @@ pub(crate) fn fragmentation() -> Report {
                     saves_bytes: Some(Bytes::new(10_861_150_208)),
                 },
                 growth: Vec::new(),
+                event: None,
             },
             Finding {
                 id: "growing-working-set-1".to_owned(),
@@ -304,6 +306,7 @@ pub(crate) fn fragmentation() -> Report {
                 evidence: Vec::new(),
                 remedy: Remedy { text: "Nothing to change".to_owned(), conf: None, saves_bytes: None },
                 growth: vec![mib(18_000), mib(21_000), mib(19_500), mib(25_900)],
+                event: None,
             },
         ],
         replay: ReplayCheck { segment_events: 428, matched: 428, ..healthy.replay },
@@ -406,6 +409,7 @@ pub(crate) fn oom() -> Report {
                 saves_bytes: Some(mib(1_900)),
             },
             growth: Vec::new(),
+            event: None,
         }],
         replay: ReplayCheck {
             exact: false,
@@ -455,6 +459,7 @@ pub(crate) fn stranded() -> Report {
                 saves_bytes: Some(mib(6_246)),
             },
             growth: Vec::new(),
+            event: None,
         }],
         ..healthy
     }

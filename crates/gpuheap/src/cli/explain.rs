@@ -12,6 +12,7 @@ const AFTER: &str = "\
 Examples:
   gpuheap explain snapshot.pickle              the answer on one screen
   gpuheap explain snapshot.pickle --details    with evidence, stacks and rules
+  gpuheap explain snapshot.pickle --html report.html
   gpuheap explain snapshot.pickle --json | jq .verdict
   gpuheap explain snapshot.pickle --md --output report.md
   zstdcat snapshot.pickle.zst | gpuheap explain -
@@ -38,6 +39,10 @@ pub(crate) struct Explain {
     /// Show everything: evidence, stacks, holders, rules of the classes, all moments (JSON and Markdown always do)
     #[arg(long)]
     pub(crate) details: bool,
+
+    /// Write the report as one HTML file: with charts, a flame graph and the map of memory, and no need of a network
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["json", "md", "output", "details", "width"])]
+    pub(crate) html: Option<PathBuf>,
 
     /// Explain the device with this ordinal [default: the one with an OOM, else the fullest]
     #[arg(long, value_name = "N")]

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use crate::cli::{Color, Explain};
+use crate::commands::page;
 use crate::errors::Error;
 use crate::{input, output};
 
@@ -11,6 +12,11 @@ pub(super) fn run(arguments: &Explain, color: Color) -> Result<ExitCode, Error> 
     progress.explaining(recording.event_count());
     let options =
         gpuheap_explain::Options { device: arguments.device, limit: arguments.limit, at: arguments.at.map(Into::into) };
+    if let Some(path) = &arguments.html {
+        let page = page::write(recording, &options, progress)?;
+        output::write(Some(path), page.as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let report = gpuheap_explain::explain(&recording, &options).map_err(Error::Explain)?;
     progress.clear();
     output::show(&report, &arguments.form, arguments.details, color)?;

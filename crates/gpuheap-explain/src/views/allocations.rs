@@ -1,0 +1,113 @@
+//! Every allocation as a row, for exports.
+
+use gpuheap_record::{Bytes, SegmentKind, StackId};
+
+use crate::analysis::Analysis;
+use crate::frames::site;
+use crate::holders::backward_label;
+use crate::ledger::{pool_name, stream_name};
+use crate::lifetimes::{AllocationId, Tick};
+use crate::report::{Class, Site};
+
+/// One allocation, from the request to the moment when its memory can be used again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AllocationView {
+    /// Its number, in the order of birth.
+    pub id: u32,
+    /// Its first address.
+    pub address: u64,
+    /// Bytes that it takes.
+    pub size: Bytes,
+    /// Bytes that the program asked for.
+    pub requested: Bytes,
+    /// What it is for.
+    pub class: Class,
+    /// Why it has that class.
+    pub rule: &'static str,
+    /// Where it was made; empty where no frame was recorded.
+    pub stack: StackId,
+    /// For a block without frames that a backward pass made: the stack that started the pass; else empty.
+    pub backward_root: StackId,
+    /// The raw handle of its stream; 0 is the default stream.
+    pub stream: u64,
+    /// The pair that names its pool; `(0, 0)` is the default pool.
+    pub pool: (u64, u64),
+    /// The kind of its segment.
+    pub kind: SegmentKind,
+    /// The event that made it; `None` if it was there before the first event.
+    pub born: Option<u32>,
+    /// The event by which the program freed it; `None` if it never did.
+    pub freed: Option<u32>,
+    /// The event from which on its memory could be used again; `None` if it never could.
+    pub completed: Option<u32>,
+}
+
+impl AllocationView {
+    /// Whether the program holds it at a tick.
+    #[must_use]
+    pub fn is_held_at(&self, tick: u32) -> bool {
+        self.born.is_none_or(|event| event < tick) && self.freed.is_none_or(|event| event >= tick)
+    }
+}
+
+impl Analysis {
+    /// Every allocation of the device, in the order of birth.
+    pub fn allocations(&self) -> impl Iterator<Item = AllocationView> + '_ {
+        let replay = &self.basis.replay;
+        replay.allocations.iter().map(move |(id, row)| {
+            let lane = replay.lanes.get(row.lane);
+            let rule = self.basis.classes.rule(id);
+            let event = |tick: Tick| tick.event().map(|event| event.get());
+            let pass = (row.stack == StackId::default() && row.born > Tick::START)
+                .then(|| self.basis.phases.backward_of(row.born))
+                .flatten();
+            AllocationView {
+                id: AllocationId::get(id),
+                address: row.address,
+                size: Bytes::new(row.size),
+                requested: Bytes::new(row.requested),
+                class: rule.class(),
+                rule: rule.text(),
+                stack: row.stack,
+                backward_root: pass.map(|pass| pass.root).unwrap_or_default(),
+                stream: lane.stream,
+                pool: self.recording.pools.get(lane.pool).copied().unwrap_or_default(),
+                kind: lane.kind,
+                born: event(row.born),
+                freed: event(row.freed),
+                completed: event(row.completed),
+            }
+        })
+    }
+
+    /// The line that a person should look at for what was allocated with this stack; `None` for the empty stack.
+    #[must_use]
+    pub fn site(&self, stack: StackId) -> Option<Site> {
+        self.basis.marks.site_frame(&self.recording, stack).map(|frame| site(&self.recording, frame))
+    }
+
+    /// What to show for an allocation without frames: `backward pass started at train.py:16`, or that there are none.
+    #[must_use]
+    pub fn label(&self, allocation: &AllocationView) -> String {
+        if allocation.backward_root == StackId::default() {
+            "no frames recorded".to_owned()
+        } else {
+            backward_label(&self.recording, &self.basis.marks, allocation.backward_root)
+        }
+    }
+
+    /// The name of a stream by its raw handle, in text.
+    #[must_use]
+    pub fn stream_name(&self, handle: u64) -> String {
+        stream_name(handle)
+    }
+
+    /// The name of a pool, in text: `default pool` or `private pool (1, 0)`.
+    #[must_use]
+    pub fn pool_name(&self, pool: (u64, u64)) -> String {
+        match self.recording.pools.find(&pool) {
+            Some(id) if id != gpuheap_record::PoolId::default() => pool_name(&self.recording, id).0,
+            _ => "default pool".to_owned(),
+        }
+    }
+}
