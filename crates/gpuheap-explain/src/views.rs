@@ -9,6 +9,7 @@
 //! [`Analysis::memory_at`]: crate::Analysis::memory_at
 
 mod allocations;
+mod map;
 mod memory;
 mod page;
 mod places;
@@ -17,8 +18,9 @@ mod timeline;
 mod whatif;
 
 pub use allocations::AllocationView;
+pub use map::{BlockAt, SegmentAt};
 pub use memory::{BlockColumns, Memory, SegmentColumns, SortColumns};
-pub use page::{ClassName, Lane, MomentAt, PAGE_SCHEMA, Page, RuleText, Served, StepTicks};
+pub use page::{ClassName, Lane, MomentAt, MomentView, PAGE_SCHEMA, Page, RuleText, Served, ServedFrom, StepTicks};
 pub use places::{FrameColumns, Places, TreeColumns};
 pub use sites::SiteRow;
 pub use timeline::Timeline;
@@ -36,11 +38,25 @@ fn deltas(values: impl IntoIterator<Item = u64>) -> Vec<i64> {
     values.into_iter().map(difference).collect()
 }
 
+/// The values of a column of differences.
+#[must_use]
+pub fn accumulated(deltas: &[i64]) -> Vec<i64> {
+    let mut value = 0_i64;
+    let mut add = |delta: &i64| {
+        value = value.saturating_add(*delta);
+        value
+    };
+    deltas.iter().map(&mut add).collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use super::{accumulated, deltas};
+
     #[test]
     fn differences_add_up() {
-        assert_eq!(super::deltas([5, 7, 0, u64::MAX]), [5, 2, -7, i64::MAX]);
-        assert!(super::deltas([]).is_empty());
+        assert_eq!(deltas([5, 7, 0, u64::MAX]), [5, 2, -7, i64::MAX]);
+        assert!(deltas([]).is_empty());
+        assert_eq!(accumulated(&deltas([5, 7, 0, 1 << 62])), [5, 7, 0, 1 << 62]);
     }
 }

@@ -6,7 +6,7 @@ use crate::analysis::Analysis;
 use crate::frames::site;
 use crate::holders::backward_label;
 use crate::ledger::{pool_name, stream_name};
-use crate::lifetimes::{AllocationId, Tick};
+use crate::lifetimes::{Allocation, AllocationId, Tick};
 use crate::report::{Class, Site};
 
 /// One allocation, from the request to the moment when its memory can be used again.
@@ -53,31 +53,31 @@ impl AllocationView {
 impl Analysis {
     /// Every allocation of the device, in the order of birth.
     pub fn allocations(&self) -> impl Iterator<Item = AllocationView> + '_ {
-        let replay = &self.basis.replay;
-        replay.allocations.iter().map(move |(id, row)| {
-            let lane = replay.lanes.get(row.lane);
-            let rule = self.basis.classes.rule(id);
-            let event = |tick: Tick| tick.event().map(|event| event.get());
-            let pass = (row.stack == StackId::default() && row.born > Tick::START)
-                .then(|| self.basis.phases.backward_of(row.born))
-                .flatten();
-            AllocationView {
-                id: AllocationId::get(id),
-                address: row.address,
-                size: Bytes::new(row.size),
-                requested: Bytes::new(row.requested),
-                class: rule.class(),
-                rule: rule.text(),
-                stack: row.stack,
-                backward_root: pass.map(|pass| pass.root).unwrap_or_default(),
-                stream: lane.stream,
-                pool: self.recording.pools.get(lane.pool).copied().unwrap_or_default(),
-                kind: lane.kind,
-                born: event(row.born),
-                freed: event(row.freed),
-                completed: event(row.completed),
-            }
-        })
+        self.basis.replay.allocations.iter().map(|(id, row)| self.view(id, row))
+    }
+
+    pub(crate) fn view(&self, id: AllocationId, row: &Allocation) -> AllocationView {
+        let lane = self.basis.replay.lanes.get(row.lane);
+        let rule = self.basis.classes.rule(id);
+        let event = |tick: Tick| tick.event().map(|event| event.get());
+        let frameless = row.stack == StackId::default() && row.born > Tick::START;
+        let pass = frameless.then(|| self.basis.phases.backward_of(row.born)).flatten();
+        AllocationView {
+            id: id.get(),
+            address: row.address,
+            size: Bytes::new(row.size),
+            requested: Bytes::new(row.requested),
+            class: rule.class(),
+            rule: rule.text(),
+            stack: row.stack,
+            backward_root: pass.map(|pass| pass.root).unwrap_or_default(),
+            stream: lane.stream,
+            pool: self.recording.pools.get(lane.pool).copied().unwrap_or_default(),
+            kind: lane.kind,
+            born: event(row.born),
+            freed: event(row.freed),
+            completed: event(row.completed),
+        }
     }
 
     /// The line that a person should look at for what was allocated with this stack; `None` for the empty stack.
