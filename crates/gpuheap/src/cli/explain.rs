@@ -40,7 +40,8 @@ pub(crate) struct Explain {
     #[arg(long)]
     pub(crate) details: bool,
 
-    /// Write the report as one HTML file: with charts, a flame graph and the map of memory, and no need of a network
+    /// Write the report as one HTML file, to be opened in a browser, with charts, a flame graph and the map of memory;
+    /// it needs no network. `-` is standard output
     #[arg(long, value_name = "PATH", conflicts_with_all = ["json", "md", "output", "details", "width"])]
     pub(crate) html: Option<PathBuf>,
 

@@ -14,7 +14,7 @@ pub(super) fn run(arguments: &Explain, color: Color) -> Result<ExitCode, Error> 
         gpuheap_explain::Options { device: arguments.device, limit: arguments.limit, at: arguments.at.map(Into::into) };
     if let Some(path) = &arguments.html {
         let page = page::write(recording, &options, progress)?;
-        output::write(Some(path), page.as_bytes())?;
+        output::write(Some(path.as_path()).filter(|path| path.as_os_str() != "-"), page.as_bytes())?;
         return Ok(ExitCode::SUCCESS);
     }
     let report = gpuheap_explain::explain(&recording, &options).map_err(Error::Explain)?;

@@ -63,8 +63,9 @@ fn help_of_explain_has_examples() {
               Show everything: evidence, stacks, holders, rules of the classes, all moments (JSON and
               Markdown always do)
 
-          --device <N>
-              Explain the device with this ordinal [default: the one with an OOM, else the fullest]
+          --html <PATH>
+              Write the report as one HTML file, to be opened in a browser, with charts, a flame graph
+              and the map of memory; it needs no network. `-` is standard output
 
           --color <WHEN>
               When to use color; `auto` is for terminals only and respects `NO_COLOR` and
@@ -72,6 +73,9 @@ fn help_of_explain_has_examples() {
               
               [default: auto]
               [possible values: auto, always, never]
+
+          --device <N>
+              Explain the device with this ordinal [default: the one with an OOM, else the fullest]
 
           --limit <SIZE>
               Close the account to this size, such as the card's: `80GiB`, `24GB` or bytes
@@ -91,6 +95,7 @@ fn help_of_explain_has_examples() {
     Examples:
       gpuheap explain snapshot.pickle              the answer on one screen
       gpuheap explain snapshot.pickle --details    with evidence, stacks and rules
+      gpuheap explain snapshot.pickle --html report.html
       gpuheap explain snapshot.pickle --json | jq .verdict
       gpuheap explain snapshot.pickle --md --output report.md
       zstdcat snapshot.pickle.zst | gpuheap explain -

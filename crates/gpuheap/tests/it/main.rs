@@ -7,5 +7,6 @@ mod context;
 mod diff;
 mod explain;
 mod help;
+mod page;
 mod recordings;
 mod whatif;
