@@ -1,0 +1,73 @@
+/** The head of the page: what was read, where to go, which moment is shown. */
+
+import type { App } from "../app.js";
+import { button, h } from "../dom.js";
+import * as format from "../format.js";
+import { MOMENTS, type Model } from "../model.js";
+import { themeChoice } from "../theme.js";
+import { momentText } from "./flame.js";
+import type { Part } from "./section.js";
+
+export function header(model: Model, help: () => void): { element: HTMLElement; navigation: HTMLElement } {
+  const { source } = model.report;
+  const name = source.path === "-" ? "standard input" : format.baseName(source.path);
+  const device = source.devices > 1 ? `, device ${source.device}` : "";
+  const title = h("h1", {}, format.clean(name, 200), h("span", { class: "faint" }, device));
+  const navigation = h("nav", { class: "sections", "aria-label": "Parts of the page" });
+  const element = h(
+    "header",
+    {},
+    h("div", { class: "top" }, title, h("div", { class: "tools" }, themeChoice(), button("?", help, { "aria-label": "Help: keys", title: "Help: keys" }))),
+  );
+  return { element, navigation };
+}
+
+export function fillNavigation(navigation: HTMLElement, parts: Part[]): void {
+  const links = parts.map((part) => h("a", { href: `#${part.id}` }, part.short));
+  navigation.replaceChildren(...links);
+  const seen = new Map<Element, boolean>();
+  const watch = new IntersectionObserver(
+    (entries) => {
+      for (const entry of entries) seen.set(entry.target, entry.isIntersecting);
+      const at = parts.findIndex((part) => seen.get(part.element));
+      links.forEach((link, index) => (index === at ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current")));
+    },
+    { rootMargin: "-25% 0px -60% 0px" },
+  );
+  for (const part of parts) watch.observe(part.element);
+}
+
+/** Which moment all views show, and the way to others. */
+export function momentBar(app: App): HTMLElement {
+  const { model } = app;
+  const text = h("span", { class: "moment-text" });
+  const show = () => {
+    const moment = app.moment.value;
+    const when = momentText(app, moment);
+    const event = model.momentName(moment.tick) ? `, after event ${format.count(Math.max(0, moment.tick - 1))}` : "";
+    const time = moment.time === null ? "" : `, ${format.duration(moment.time)}`;
+    const amounts = `${format.bytes(moment.allocated)} allocated of ${format.bytes(moment.reserved)} reserved`;
+    text.replaceChildren(h("strong", {}, format.capitalized(when)), h("span", { class: "faint" }, `${event}${time}`), h("span", { class: "amounts" }, amounts));
+    for (const one of buttons) one.element.setAttribute("aria-pressed", String(one.tick === moment.tick));
+  };
+  const buttons = model.moments
+    .filter(({ name }) => MOMENTS[name])
+    .map(({ name, tick }) => ({ tick, element: button(MOMENTS[name].title, () => void app.pick(tick)) }));
+  const bar = h("div", { class: "moment", role: "group", "aria-label": "Moment" }, text, h("span", { class: "group" }, ...buttons.map(({ element }) => element)));
+  if (model.steps.length > 0) {
+    bar.append(
+      h(
+        "span",
+        { class: "group" },
+        button("‹ Step", () => app.step(-1), { "aria-label": "End of the step before" }),
+        button("Step ›", () => app.step(1), { "aria-label": "End of the next step" }),
+      ),
+    );
+  }
+  show();
+  app.moment.on((moment) => {
+    show();
+    app.announce(`${format.capitalized(momentText(app, moment))}: ${format.bytes(moment.allocated)} allocated of ${format.bytes(moment.reserved)} reserved`);
+  });
+  return bar;
+}
