@@ -29,6 +29,9 @@ const NATIVE_BAR: f64 = 5.0;
 const EXPANDABLE_BAR: f64 = 3.0;
 /// The most seconds that a search over settings may take on all cores.
 const SEARCH_BAR: f64 = 3.0;
+/// The most seconds that the page of a million events may take on all cores, and its most megabytes.
+const PAGE_BAR: f64 = 3.0;
+const PAGE_SIZE_BAR: f64 = 2.0;
 /// Replays from which the time of one is told.
 const REPLAYS: usize = 12;
 
@@ -78,6 +81,12 @@ pub(crate) fn run(workspace: &Workspace, strict: bool) -> Result<(), Failure> {
         command.arg("whatif").arg(&small).arg("--json");
         command
     })?;
+    let page = workspace.target("fixtures/page.html");
+    let written = best(|| {
+        let mut command = workspace.command(&binary);
+        command.arg("explain").arg(&small).arg("--html").arg(&page);
+        command
+    })?;
     let [small_bytes, large_bytes] = [file_bytes(&small)?, file_bytes(&large)?];
 
     println!("Best of {RUNS} runs, {}", pin.description());
@@ -89,6 +98,7 @@ pub(crate) fn run(workspace: &Workspace, strict: bool) -> Result<(), Failure> {
     println!("{}", row("gpuheap explain, 1 M events", small_bytes, explain_small));
     println!("{}", row("gpuheap explain, 4 M events", large_bytes, explain_large));
     println!("{}", row("gpuheap whatif, all cores", small_bytes, search));
+    println!("{}", row("gpuheap explain --html, all", small_bytes, written));
     println!();
 
     let mut bars = Vec::new();
@@ -122,6 +132,10 @@ pub(crate) fn run(workspace: &Workspace, strict: bool) -> Result<(), Failure> {
     }
     let name = "whatif, 1 M: seconds for a whole search";
     bars.push(Bar { name, value: search.seconds, limit: Limit::AtMost(SEARCH_BAR) });
+    let name = "explain --html, 1 M: seconds";
+    bars.push(Bar { name, value: written.seconds, limit: Limit::AtMost(PAGE_BAR) });
+    let name = "explain --html, 1 M: megabytes of the file";
+    bars.push(Bar { name, value: file_bytes(&page)? as f64 / 1e6, limit: Limit::AtMost(PAGE_SIZE_BAR) });
     for bar in &bars {
         println!("{bar}");
     }
