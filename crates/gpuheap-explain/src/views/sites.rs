@@ -26,7 +26,7 @@ pub struct SiteRow {
     pub function: String,
     /// What to show where there is no file, such as `backward pass started at train.py:16`; else empty.
     pub label: String,
-    /// The class that most of its bytes have: a row of [`Class::ALL`].
+    /// The class that most of what it holds has, by bytes and time: a row of [`Class::ALL`].
     pub class: usize,
     /// Bytes that it held at each named moment, in the order of [`Analysis::moments`].
     pub at: Vec<u64>,
@@ -75,7 +75,8 @@ struct Sum {
     count: u64,
     total: u64,
     kept: u64,
-    classes: [u64; Class::ALL.len()],
+    /// Bytes times events that they were held, by class.
+    classes: [f64; Class::ALL.len()],
 }
 
 pub(crate) fn sites(analysis: &Analysis) -> Sites {
@@ -89,8 +90,8 @@ pub(crate) fn sites(analysis: &Analysis) -> Sites {
         sum.total = sum.total.saturating_add(allocation.size);
         sum.kept += u64::from(allocation.freed == Tick::NEVER);
         let class = analysis.basis.classes.class(AllocationId::from_index(row));
-        let of_class = &mut sum.classes[class as usize];
-        *of_class = of_class.saturating_add(allocation.size);
+        let life = allocation.freed.0.min(analysis.last_tick()).saturating_sub(allocation.born.0).max(1);
+        sum.classes[class as usize] += allocation.size as f64 * f64::from(life);
     }
     let held = sweep(analysis, &of_row, &mut sums);
     let lifetimes = lifetimes(analysis, &of_row, sums.len());
@@ -110,7 +111,7 @@ pub(crate) fn sites(analysis: &Analysis) -> Sites {
         let text = |of: fn(&gpuheap_record::Recording, FrameId) -> &str| {
             frame.map_or_else(String::new, |frame| of(recording, frame).to_owned())
         };
-        let class = (0..sum.classes.len()).max_by_key(|&class| (sum.classes[class], std::cmp::Reverse(class)));
+        let class = (0..sum.classes.len()).rev().max_by(|&one, &other| sum.classes[one].total_cmp(&sum.classes[other]));
         SiteRow {
             file: text(gpuheap_record::Recording::file),
             line: frame.map_or(0, |frame| recording.frame(frame).line),
