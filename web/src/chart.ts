@@ -14,6 +14,8 @@ export interface Line {
   dash: number[];
   width: number;
   stepped?: boolean;
+  /** What stands at the end of the line. */
+  mark?: string;
 }
 
 export interface LineChart {
@@ -21,6 +23,8 @@ export interface LineChart {
   height: number;
   x: ArrayLike<number>;
   xText: (x: number) => string;
+  /** The texts along the axis, if not the same. */
+  xTexts?: (splits: number[]) => string[];
   lines: Line[];
   fromZero: boolean;
 }
@@ -41,7 +45,7 @@ export function bytesAxis(): uPlot.Axis {
   };
 }
 
-export function xAxis(text: (x: number) => string): uPlot.Axis {
+export function xAxis(texts: (splits: number[]) => string[]): uPlot.Axis {
   return {
     stroke: () => ink("--faint"),
     grid: { show: false },
@@ -50,7 +54,7 @@ export function xAxis(text: (x: number) => string): uPlot.Axis {
     size: 26,
     gap: 2,
     space: 90,
-    values: (_plot, splits) => splits.map(text),
+    values: (_plot, splits) => texts(splits),
   };
 }
 
@@ -131,7 +135,7 @@ export function lineChart(chart: LineChart): HTMLElement {
         legend: { show: false },
         cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
         scales: { x: { time: false }, y: { range: (_plot, low, high) => span(low, high, chart.fromZero) } },
-        axes: [xAxis(chart.xText), bytesAxis()],
+        axes: [xAxis(chart.xTexts ?? ((splits) => splits.map(chart.xText))), bytesAxis()],
         series: [
           {},
           ...chart.lines.map((line) => ({
@@ -144,7 +148,8 @@ export function lineChart(chart: LineChart): HTMLElement {
             ...(line.stepped && uPlot.paths.stepped ? { paths: uPlot.paths.stepped({ align: 1 }) } : {}),
           })),
         ],
-        hooks: { setCursor: [(self) => read(self, chart, readout)] },
+        padding: [8, chart.lines.some(({ mark }) => mark) ? 18 : 8, 0, 0],
+        hooks: { setCursor: [(self) => read(self, chart, readout)], draw: [(self) => marks(self, chart)] },
       },
       [Array.from(chart.x), ...chart.lines.map((line) => Array.from(line.y))] as uPlot.AlignedData,
       element,
@@ -153,6 +158,28 @@ export function lineChart(chart: LineChart): HTMLElement {
     return plot;
   });
   return element;
+}
+
+/** Letters at the ends of the lines: their colours and dashes alone would be hard to tell apart. */
+function marks(plot: uPlot, chart: LineChart): void {
+  const { ctx } = plot;
+  const ratio = uPlot.pxRatio;
+  ctx.save();
+  ctx.font = `bold ${11 * ratio}px system-ui, sans-serif`;
+  ctx.textBaseline = "middle";
+  const taken: number[] = [];
+  for (const { mark, y, ink: color } of chart.lines) {
+    let last = y.length - 1;
+    while (last >= 0 && y[last] == null) last -= 1;
+    if (!mark || last < 0) continue;
+    const x = plot.valToPos(chart.x[last], "x", true) + 5 * ratio;
+    let at = plot.valToPos(y[last] as number, "y", true);
+    while (taken.some((other) => Math.abs(other - at) < 10 * ratio)) at -= 10 * ratio;
+    taken.push(at);
+    ctx.fillStyle = ink(color);
+    ctx.fillText(mark, x, at);
+  }
+  ctx.restore();
 }
 
 function read(plot: uPlot, chart: LineChart, readout: HTMLElement): void {

@@ -1,5 +1,7 @@
 /** Making elements. Text goes in as text: nothing here ever parses markup. */
 
+import { clean } from "./format.js";
+
 type Child = Node | string | null | undefined | false;
 
 interface Properties {
@@ -26,6 +28,13 @@ export function h<K extends keyof HTMLElementTagNameMap>(
 
 export function button(text: string, press: (event: Event) => void, properties: Properties = {}): HTMLButtonElement {
   return h("button", { type: "button", ...properties, onclick: press }, text);
+}
+
+/** Foreign text in which what stands between backticks is code. */
+export function prose(text: string): Node[] {
+  return clean(text)
+    .split("`")
+    .map((part, index, all) => (index % 2 === 1 && index < all.length - 1 ? h("code", {}, part) : new Text(part)));
 }
 
 /** A button that copies `text`, and says so. */

@@ -64,6 +64,15 @@ export function duration(microseconds: number): string {
   return `${count(Math.floor(whole / 3600))} h ${two(Math.floor(whole / 60) % 60)} min`;
 }
 
+/** Times along an axis: all in the unit of the largest, with as many digits as their distance needs. */
+export function axisTimes(splits: readonly number[]): string[] {
+  const most = Math.max(...splits.map(Math.abs), 0);
+  const [unit, size] = most >= 1e6 ? ["s", 1e6] : most >= 1e3 ? ["ms", 1e3] : ["µs", 1];
+  const step = splits.length > 1 ? (splits[1] - splits[0]) / size : 1;
+  const digits = Math.min(6, Math.max(0, -Math.floor(Math.log10(step) + 1e-9)));
+  return splits.map((at) => (Number.isFinite(step) && step > 0 ? `${(at / size).toFixed(digits)} ${unit}` : duration(at)));
+}
+
 function three(number: number): string {
   return rounded(number, number >= 99.95 ? 0 : number >= 9.995 ? 1 : 2);
 }

@@ -58,6 +58,8 @@ async function start(main: HTMLElement): Promise<void> {
   addEventListener("hashchange", follow);
   reveal(link.target);
   document.documentElement.setAttribute("data-ready", "");
+  // The first zoom needs this order: it is made while nobody waits.
+  setTimeout(() => model.memory.byDeath(), 200);
 }
 
 async function firstMoment(model: Model, source: ReturnType<typeof sourceOf>, tick: number | null) {

@@ -26,7 +26,7 @@ export interface Source {
   snap(tick: number): number;
   moment(tick: number): Promise<Moment>;
   /** Points between two ticks, finer than the overview's; null where there are none. */
-  detail(begin: number, end: number, points: number): Promise<Timeline | null>;
+  detail(begin: number, end: number, points: number): Timeline | null | Promise<Timeline | null>;
   whatif(): Promise<WhatIfCurve[]>;
 }
 
@@ -61,7 +61,7 @@ class Embedded implements Source {
     return { ...base, allocated: totals.allocated, reserved: totals.reserved, classes: totals.classes };
   }
 
-  async detail(begin: number, end: number, points: number): Promise<Timeline | null> {
+  detail(begin: number, end: number, points: number): Timeline | null {
     const { model } = this;
     if (!model.memory.complete || model.memory.length === 0) return null;
     const first = Math.max(0, Math.floor(begin));

@@ -1,7 +1,7 @@
 /** What was read, how sure the answers are, and what this file holds of it. */
 
 import type { App } from "../app.js";
-import { h } from "../dom.js";
+import { h, prose } from "../dom.js";
 import * as format from "../format.js";
 import { MOMENTS } from "../model.js";
 import type { Report } from "../report.js";
@@ -25,7 +25,7 @@ export function aboutView(app: App): Part {
   fact(facts, "Steps", steps(report));
   fact(facts, "Replay", replay(report));
   if (source.notes.length > 0) {
-    fact(facts, "Notes", h("ul", {}, ...source.notes.map((note) => h("li", {}, format.capitalized(format.clean(note))))));
+    fact(facts, "Notes", h("ul", {}, ...source.notes.map((note) => h("li", {}, ...prose(format.capitalized(note))))));
   }
   fact(facts, "This page", left(app));
   fact(facts, "Written by", `${format.clean(page.generator)} (${page.schema}, ${format.clean(report.schema)})`);
@@ -90,7 +90,7 @@ function classes({ model }: App): HTMLElement | null {
       h("td", {}, swatch(rule.class), model.classes.find(({ name }) => name === rule.class)?.title ?? rule.class),
       h("td", { class: "number" }, format.bytes(rule.bytes)),
       h("td", { class: "number" }, format.count(rule.blocks)),
-      h("td", {}, format.clean(rule.rule, 400)),
+      h("td", {}, ...prose(rule.rule)),
     ),
   );
   const head = ["class", "bytes", "blocks", "rule"].map((text, index) =>

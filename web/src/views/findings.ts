@@ -1,7 +1,7 @@
 /** Every finding with what was seen, its stack and its growth. */
 
 import type { App } from "../app.js";
-import { button, h, nextId } from "../dom.js";
+import { button, h, nextId, prose } from "../dom.js";
 import * as format from "../format.js";
 import { lineChart } from "../chart.js";
 import type { Finding, Place } from "../report.js";
@@ -35,10 +35,10 @@ function one(app: App, finding: Finding, number: number): HTMLElement {
   fact(facts, "Confidence", finding.confidence);
   remedy(facts, finding, app.announce);
   if (finding.evidence.length > 0) {
-    fact(facts, "Seen", h("ul", {}, ...finding.evidence.map((text) => h("li", {}, format.clean(text)))));
+    fact(facts, "Seen", h("ul", {}, ...finding.evidence.map((text) => h("li", {}, ...prose(text)))));
   }
   if (finding.stack.length > 0) fact(facts, "Stack", stackElement(finding.stack));
-  const heading = h("h3", { id: `${nextId()}-title` }, h("span", { class: "mark" }, String(number)), " ", format.clean(finding.title));
+  const heading = h("h3", { id: `${nextId()}-title` }, h("span", { class: "mark" }, String(number)), " ", ...prose(finding.title));
   const article = h("article", { id: `finding-${number}`, class: "finding", tabindex: -1, "aria-labelledby": heading.id });
   // Its own name works as a link, too.
   article.append(h("span", { id: ownId(finding.id), class: "anchor" }), heading, facts);
@@ -115,6 +115,7 @@ function growth(finding: Finding): HTMLElement {
       height: 150,
       x: finding.growth.map((_, index) => index + 1),
       xText: (step) => `step ${format.count(step)}`,
+      xTexts: (splits) => splits.map((step) => (Number.isInteger(step) ? format.count(step) : "")),
       lines: [{ label: finding.id, y: finding.growth, ink: "--accent", dash: [], width: 2 }],
       fromZero: true,
     }),

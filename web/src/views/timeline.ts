@@ -181,7 +181,7 @@ class View {
       { width, height: HEIGHT },
       columns(this.app.model, this.#drawn, this.#limit),
       () => this.#span,
-      this.#text,
+      (splits) => (this.#axis === "time" ? format.axisTimes(splits) : splits.map(format.count)),
       () => this.#steps[this.#axis],
       {
         select: (low, high) => this.#show({ low, high }),
@@ -236,28 +236,33 @@ class View {
       this.#refresh();
       return;
     }
-    if (this.#timeline !== timeline) {
-      // What is shown may end within the new span: the overview has something everywhere.
-      const known = this.#drawn.xs;
-      if (known[0] > span.low || known[known.length - 1] < span.high) this.#timeline = timeline;
+    const detail = this.#detail(span);
+    if (!(detail instanceof Promise)) {
+      this.#timeline = detail ?? timeline;
+      this.#refresh();
+      return;
     }
+    // What is shown may end within the new span: the overview has something everywhere.
+    const known = this.#drawn.xs;
+    if (known[0] > span.low || known[known.length - 1] < span.high) this.#timeline = timeline;
     this.#refresh();
-    void this.#detail(span, this.#version);
+    const version = this.#version;
+    detail.then(
+      (finer) => {
+        if (!finer || version !== this.#version || finer.ticks.length === 0) return;
+        this.#timeline = finer;
+        this.#refresh();
+      },
+      () => this.app.announce("The server does not answer: only the overview is shown"),
+    );
   }
 
-  async #detail(span: Span, version: number): Promise<void> {
-    const { low, high } = span;
+  /** Finer points of the span and of half its length on either side. */
+  #detail({ low, high }: Span): Timeline | null | Promise<Timeline | null> {
     const around = (high - low) / 2;
     const from = this.#axis === "events" ? low - around : this.#tickAt(low - around) - 1;
     const to = this.#axis === "events" ? high + around : this.#tickAt(high + around) + 1;
-    try {
-      const detail = await this.app.source.detail(from, to, DETAIL_POINTS);
-      if (!detail || version !== this.#version || detail.ticks.length === 0) return;
-      this.#timeline = detail;
-      this.#refresh();
-    } catch {
-      // The overview stays: it is right, only coarser.
-    }
+    return this.app.source.detail(from, to, DETAIL_POINTS);
   }
 
   #read(plot: uPlot): void {

@@ -1,6 +1,6 @@
 /** The answer: what is wrong, where, how sure, what to change. */
 
-import { copyButton, h } from "../dom.js";
+import { copyButton, h, prose } from "../dom.js";
 import * as format from "../format.js";
 import type { Model } from "../model.js";
 import { MOMENTS } from "../model.js";
@@ -29,14 +29,14 @@ export function verdict(model: Model, announce: (text: string) => void): Part {
   if (said.site) fact(facts, "Where", siteElement(said.site));
   fact(facts, "Confidence", said.confidence);
   if (main) remedy(facts, main, announce);
-  else if (said.remedy !== "") fact(facts, "Change", format.clean(said.remedy));
+  else if (said.remedy !== "") fact(facts, "Change", ...prose(said.remedy));
   if (report.oom) fact(facts, "Request", request(report.oom));
   fact(facts, "Peaks", peaks(report));
   const made = part(
     "verdict",
     "Verdict",
     "Verdict",
-    h("p", { class: "headline" }, badge, " ", headline(kind.title, said.headline)),
+    h("p", { class: "headline" }, badge, " ", ...headline(kind.title, said.headline)),
     facts,
     said.kind === "healthy" || said.kind === "oom" ? holders(model) : null,
   );
@@ -44,10 +44,10 @@ export function verdict(model: Model, announce: (text: string) => void): Part {
 }
 
 /** The headline without the kind, which the badge says already. */
-function headline(title: string, text: string): string {
+function headline(title: string, text: string): Node[] {
   const plain = format.clean(text);
-  if (!plain.toLowerCase().startsWith(title.toLowerCase())) return plain;
-  return format.capitalized(plain.slice(title.length).replace(/^[:,. ]+/, ""));
+  if (!plain.toLowerCase().startsWith(title.toLowerCase())) return prose(plain);
+  return prose(format.capitalized(plain.slice(title.length).replace(/^[:,. ]+/, "")));
 }
 
 export function fact(list: HTMLElement, name: string, ...value: (Node | string)[]): void {
@@ -58,7 +58,7 @@ export function fact(list: HTMLElement, name: string, ...value: (Node | string)[
 export function remedy(list: HTMLElement, finding: Finding, announce: (text: string) => void): void {
   const { text, conf, saves_bytes: saves } = finding.remedy;
   const saving = saves ? h("strong", { class: "saves" }, `saves ${format.bytes(saves)}`) : "";
-  fact(list, "Change", format.clean(text), " ", saving);
+  fact(list, "Change", ...prose(text), " ", saving);
   if (conf === undefined) return;
   fact(list, conf === "" ? "Run" : "Set", confElement(conf, announce));
 }

@@ -59,15 +59,21 @@ function curvesChart(app: App, curves: WhatIfCurve[], off: Set<number>): HTMLEle
     dash: DASHES[index % DASHES.length],
     width: curve.best ? 3 : curve.role === "recorded" ? 2.2 : 1.3,
     stepped: true,
+    mark: MARKS[index % 26],
   }));
   const label = shown
     .map(({ curve }) => `${format.settings(curve.conf)}: at most ${format.bytes(curve.peak_reserved_bytes)}`)
     .join("; ");
-  const xText = (tick: number) => {
-    const time = model.timeAt(tick);
-    return time === null ? format.count(tick) : format.duration(time);
-  };
-  return lineChart({ label: `Reserved memory through time. ${label}`, height: 240, x: ticks, xText, lines, fromZero: true });
+  const times = model.hasTimes;
+  return lineChart({
+    label: `Reserved memory through time. ${label}`,
+    height: 240,
+    x: times ? ticks.map((tick) => model.timeAt(tick) ?? 0) : ticks,
+    xText: times ? format.duration : format.count,
+    ...(times ? { xTexts: format.axisTimes } : {}),
+    lines,
+    fromZero: true,
+  });
 }
 
 /** What the curve holds at each of `ticks`; nothing after it ran out of memory. */

@@ -35,7 +35,7 @@ export function plot(
   size: { width: number; height: number },
   data: uPlot.AlignedData,
   range: () => { low: number; high: number },
-  text: (x: number) => string,
+  texts: (splits: number[]) => string[],
   stepXs: () => ArrayLike<number>,
   hooks: Hooks,
 ): uPlot {
@@ -68,7 +68,7 @@ export function plot(
         x: { time: false, auto: false, range: () => [range().low, range().high] },
         y: { range: (_plot, low, high) => span(low, high, true) },
       },
-      axes: [xAxis(text), bytesAxis()],
+      axes: [xAxis(texts), bytesAxis()],
       series: [
         {},
         ...areas,
