@@ -15,6 +15,8 @@ Commands:
   lint              formatting, clippy, documentation, licences and sources of the dependencies
   fixtures          write a synthetic snapshot [--events N=1000000] [--out DIR=target/fixtures] [--seed N=1]
   bench             measure `gpuheap explain` against pickle.load [--strict: exit 1 if a bar is missed]
+  web               build the page's bundle from `web/` [--check: exit 1 if the kept one is another]; needs Node
+  browser           test the page in Node and in Chromium [-- NAMES: only these files]; pictures: target/pictures
   fuzz              fuzz the importer [--target import|explain] [--seconds N: stop after N seconds, else on Ctrl-C]
   help              this text
 ";
@@ -30,6 +32,8 @@ pub(crate) enum Task {
     Lint,
     Fixtures { out: Option<PathBuf>, events: u64, seed: u64 },
     Bench { strict: bool },
+    Web { check: bool },
+    Browser { names: Vec<String> },
     Fuzz { target: String, seconds: Option<u64> },
 }
 
@@ -49,6 +53,8 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Task,
             seed: arguments.number("--seed")?.unwrap_or(DEFAULT_SEED),
         },
         "bench" => Task::Bench { strict: arguments.flag("--strict") },
+        "web" => Task::Web { check: arguments.flag("--check") },
+        "browser" => Task::Browser { names: arguments.rest() },
         "fuzz" => Task::Fuzz {
             target: arguments.value("--target")?.unwrap_or_else(|| "import".to_owned()),
             seconds: arguments.number("--seconds")?,
@@ -137,6 +143,7 @@ mod tests {
         assert_eq!(parsed("fixtures --events 4_000_000 --out here --seed 7").unwrap(), expected);
         assert_eq!(parsed("fixtures --seed=7 --out=here --events=4000000").unwrap(), expected);
         assert_eq!(parsed("bench --strict").unwrap(), Task::Bench { strict: true });
+        assert_eq!(parsed("web --check").unwrap(), Task::Web { check: true });
         let expected = Task::Fuzz { target: "explain".into(), seconds: Some(60) };
         assert_eq!(parsed("fuzz --seconds 60 --target explain").unwrap(), expected);
     }
@@ -145,6 +152,7 @@ mod tests {
     fn what_follows_two_dashes_is_for_the_test_runner() {
         let task = parsed("test -- --package gpuheap --help").unwrap();
         assert_eq!(task, Task::Test { arguments: vec!["--package".into(), "gpuheap".into(), "--help".into()] });
+        assert_eq!(parsed("browser -- hostile").unwrap(), Task::Browser { names: vec!["hostile".into()] });
     }
 
     #[test]
@@ -164,7 +172,7 @@ mod tests {
 
     #[test]
     fn help_names_every_command() {
-        for name in ["test", "lint", "fixtures", "bench", "fuzz"] {
+        for name in ["test", "lint", "fixtures", "bench", "web", "browser", "fuzz"] {
             assert!(HELP.lines().any(|line| line.trim_start().starts_with(&format!("{name} "))), "{name}");
         }
     }

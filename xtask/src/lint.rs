@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 use crate::tools::CARGO_DENY;
+use crate::web;
 use crate::workspace::{self, Workspace};
 
 /// A database that has not come by then is not to be had.
@@ -23,6 +24,10 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
     checks.add("clippy", workspace::run(&mut workspace.cargo(clippy)));
     let mut documentation = workspace.cargo(["doc", "--workspace", "--no-deps", "--locked"]);
     checks.add("documentation", workspace::run(documentation.env("RUSTDOCFLAGS", "-D warnings")));
+    match web::skipped() {
+        Some(why) => checks.skipped.push(why.to_owned()),
+        None => checks.add("the page's bundle", web::run(workspace, true)),
+    }
     match CARGO_DENY.ensure(workspace) {
         Ok(deny) => {
             let arguments = ["--locked", "check", "licenses", "bans", "sources"];

@@ -10,6 +10,7 @@ mod fuzz;
 mod lint;
 mod test;
 mod tools;
+mod web;
 mod workspace;
 
 use std::process::ExitCode;
@@ -40,6 +41,8 @@ fn run() -> Result<(), Failure> {
         Task::Lint => lint::run(&workspace),
         Task::Fixtures { out, events, seed } => fixtures::run(&workspace, out.as_deref(), events, seed),
         Task::Bench { strict } => bench::run(&workspace, strict),
+        Task::Web { check } => web::run(&workspace, check),
+        Task::Browser { names } => web::browser(&workspace, &names),
         Task::Fuzz { target, seconds } => fuzz::run(&workspace, &target, seconds),
     }
 }
