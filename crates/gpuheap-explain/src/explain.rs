@@ -200,6 +200,7 @@ fn format_name(recording: &Recording) -> String {
     let format = match recording.source.format {
         Format::TorchPickle => "torch-snapshot-pickle",
         Format::TorchJson => "torch-snapshot-json",
+        Format::Gpuheap => "gpuheap-recording",
     };
     let compression = match recording.source.compression {
         Compression::None => "",

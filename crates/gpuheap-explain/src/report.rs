@@ -64,7 +64,7 @@ pub struct Report {
 pub struct SourceInfo {
     /// The file, or `-`.
     pub path: String,
-    /// The kind of file: `torch-snapshot-pickle` or `torch-snapshot-json`, with `+gzip` or `+zstd` if compressed.
+    /// The kind of file: `torch-snapshot-pickle`, `torch-snapshot-json` or `gpuheap-recording`, with `+gzip` or `+zstd` if compressed.
     pub format: String,
     /// Bytes of the file as it was read.
     pub bytes: Bytes,

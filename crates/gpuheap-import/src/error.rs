@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use gpuheap_record::Compression;
+use gpuheap_record::file::FileError;
 
 /// A file that could not be read as a recording.
 #[derive(Debug, thiserror::Error)]
@@ -200,6 +201,9 @@ pub enum Cause {
         /// What the parser says.
         source: serde_json::Error,
     },
+    /// A recording of our own format that cannot be read.
+    #[error(transparent)]
+    Recording(gpuheap_record::file::FileError),
     /// Readable, but no snapshot.
     #[error("this is not a memory snapshot: it holds {found}, without `segments` or `device_traces`")]
     NotASnapshot {
@@ -286,7 +290,15 @@ impl Cause {
                 "the file is damaged, or was not written by a pickler; copy it again from where it was written"
                     .to_owned()
             }
-            Self::Input { .. }
+            Self::Recording(FileError::Newer { .. }) => "install the newest gpuheap".to_owned(),
+            Self::Recording(FileError::Damaged { .. }) => {
+                "the process may have been killed before it had written anything whole".to_owned()
+            }
+            Self::Recording(FileError::Malformed { .. }) => {
+                "the file was not written by gpuheap, or by a version with a fault".to_owned()
+            }
+            Self::Recording(_)
+            | Self::Input { .. }
             | Self::TooDeep { .. }
             | Self::Memory { .. }
             | Self::OutOfRange { .. }

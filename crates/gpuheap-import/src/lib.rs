@@ -1,7 +1,7 @@
 //! Reads what other tools recorded into a [`Recording`].
 //!
-//! A file is recognised by its content: a pickled or JSON memory snapshot of `PyTorch`, plain, gzip or zstd. Nothing in
-//! a file is ever run, imported or looked up; memory stays in proportion to the file; a file that cannot be read is an
+//! A file is recognised by its content: a pickled or JSON memory snapshot of `PyTorch`, or a recording of our own, plain,
+//! gzip or zstd. Nothing in a file is ever run, imported or looked up; memory stays in proportion to the file; a file that cannot be read is an
 //! [`Error`] that says where and why, and what to do about it.
 //!
 //! ```no_run
@@ -16,6 +16,7 @@
 mod budget;
 mod error;
 mod input;
+mod own;
 mod pickle;
 mod sniff;
 mod source;
@@ -83,6 +84,7 @@ pub fn read_from(
     let mut recording = match format {
         Format::TorchPickle => torch::read_pickle(&mut input),
         Format::TorchJson => torch::read_json(&mut input),
+        Format::Gpuheap => own::read(&mut input),
     }
     .map_err(failed)?;
     recording.source = gpuheap_record::Source { path: path.to_owned(), format, compression, bytes: count.get() };

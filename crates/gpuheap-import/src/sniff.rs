@@ -56,6 +56,7 @@ pub(crate) fn format(input: &mut Input<'_>, compression: Compression) -> Result<
 fn recognise(start: &[u8]) -> Result<Format, Lookalike> {
     const LEGACY_CHECKPOINT: &[u8] = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
     match start {
+        _ if start.starts_with(gpuheap_record::file::MAGIC) => return Ok(Format::Gpuheap),
         [0x80, _, rest @ ..] if rest.starts_with(LEGACY_CHECKPOINT) => return Err(Lookalike::LegacyCheckpoint),
         // Protocols 0 and 1 have no header: a list or a dict comes first.
         [0x80, ..]

@@ -29,6 +29,22 @@ pub enum EventKind {
     Other,
 }
 
+impl EventKind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [Self; 10] = [
+        Self::Alloc,
+        Self::FreeRequested,
+        Self::FreeCompleted,
+        Self::SegmentAlloc,
+        Self::SegmentFree,
+        Self::SegmentMap,
+        Self::SegmentUnmap,
+        Self::OutOfMemory,
+        Self::Snapshot,
+        Self::Other,
+    ];
+}
+
 /// One row of [`Events`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Event {

@@ -23,6 +23,7 @@
 
 mod bytes;
 mod event;
+pub mod file;
 mod id;
 mod recording;
 mod segment;

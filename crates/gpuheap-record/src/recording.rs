@@ -59,6 +59,8 @@ pub enum Format {
     TorchPickle,
     /// The same content as JSON.
     TorchJson,
+    /// Our own format: see [`file`](crate::file).
+    Gpuheap,
 }
 
 /// How a file was compressed.

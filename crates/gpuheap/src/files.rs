@@ -45,12 +45,13 @@ fn may_be_recording(path: &Path) -> bool {
 
 fn looks_like_recording(head: &[u8], name: &str) -> bool {
     match head {
+        _ if head.starts_with(gpuheap_record::file::MAGIC) => true,
         // A pickle of protocol 2 or later.
         [0x80, 2..=5, ..] => true,
         // gzip and zstd hide what is inside: the name has to tell.
         [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd, ..] => {
             let name = name.to_ascii_lowercase();
-            ["pickle", "pkl", "snapshot", "json"].iter().any(|part| name.contains(part))
+            ["pickle", "pkl", "snapshot", "json", "gpuheap"].iter().any(|part| name.contains(part))
         }
         _ => {
             let text = String::from_utf8_lossy(head);
@@ -67,6 +68,7 @@ mod tests {
     #[test]
     fn recordings_are_told_by_their_start() {
         assert!(looks_like_recording(b"\x80\x04\x95", "a.bin"));
+        assert!(looks_like_recording(b"\x89gpuheap\r\n\x1a\n\x01\0", "a"));
         assert!(looks_like_recording(b"\x1f\x8b\x08", "run/step.pickle.gz"));
         assert!(looks_like_recording(b" {\"segments\": []}", "x.json"));
         assert!(!looks_like_recording(b"\x1f\x8b\x08", "logs.tar.gz"));

@@ -6,6 +6,7 @@ mod damage;
 mod files;
 mod foreign;
 mod opcodes;
+mod own;
 mod schema;
 mod seeds;
 mod styles;
