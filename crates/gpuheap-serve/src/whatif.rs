@@ -1,0 +1,105 @@
+//! Other settings, tried in the background when somebody first looks at a recording.
+
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::body::Bytes;
+use gpuheap_explain::{Analysis, WhatIfCurve};
+use serde::Serialize;
+
+use crate::loaded::Loaded;
+
+/// How far the search for other settings is, for one device.
+#[derive(Debug, Default)]
+pub(crate) struct WhatIf {
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Debug, Default)]
+enum State {
+    #[default]
+    NotAsked,
+    Running {
+        done: usize,
+        of: usize,
+    },
+    Done(Bytes),
+    Failed(String),
+}
+
+/// What can be said now.
+#[derive(Clone, Debug)]
+pub(crate) enum Now {
+    /// It runs: so many replays of so many are done.
+    Running {
+        /// Done.
+        done: usize,
+        /// In all; 0 where that is not known yet.
+        of: usize,
+    },
+    /// The answer, compressed.
+    Done(Bytes),
+    /// Why there is none.
+    Failed(String),
+}
+
+/// A device whose settings are to be tried.
+pub(crate) struct Job {
+    pub(crate) loaded: Arc<Loaded>,
+    pub(crate) device: usize,
+    pub(crate) whatif: Arc<WhatIf>,
+}
+
+#[derive(Serialize)]
+struct Answer {
+    curves: Vec<WhatIfCurve>,
+}
+
+impl WhatIf {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the search unless it was, and says how far it is.
+    pub(crate) fn ask(self: &Arc<Self>, loaded: &Arc<Loaded>, device: usize, jobs: &Sender<Job>) -> Now {
+        let mut state = self.lock();
+        match &*state {
+            State::NotAsked => {
+                let job = Job { loaded: Arc::clone(loaded), device, whatif: Arc::clone(self) };
+                if jobs.send(job).is_err() {
+                    return Now::Failed("the search for other settings has ended".to_owned());
+                }
+                *state = State::Running { done: 0, of: 0 };
+                Now::Running { done: 0, of: 0 }
+            }
+            State::Running { done, of } => Now::Running { done: *done, of: *of },
+            State::Done(answer) => Now::Done(answer.clone()),
+            State::Failed(error) => Now::Failed(error.clone()),
+        }
+    }
+}
+
+/// Does one search after the other: each takes all cores.
+pub(crate) fn work(jobs: &Receiver<Job>) {
+    for job in jobs {
+        let progress = |done, of| {
+            let mut state = job.whatif.lock();
+            // Several threads tell: the last to be told need not be the furthest.
+            let before = if let State::Running { done, .. } = *state { done } else { 0 };
+            *state = State::Running { done: before.max(done), of };
+        };
+        let outcome = curves(&job, &progress);
+        *job.whatif.lock() = match outcome {
+            Ok(answer) => State::Done(answer),
+            Err(error) => State::Failed(error),
+        };
+    }
+}
+
+/// The search has an analysis of its own: moments are asked for meanwhile and must not wait for it.
+fn curves(job: &Job, progress: &(dyn Fn(usize, usize) + Sync)) -> Result<Bytes, String> {
+    let options = job.loaded.options_of(job.device);
+    let analysis = Analysis::new(Arc::clone(job.loaded.recording()), &options).map_err(|error| error.to_string())?;
+    let curves = analysis.whatif_curves(progress).map_err(|error| error.to_string())?;
+    gpuheap_report::html::compressed(&Answer { curves }).map(Bytes::from).map_err(|error| error.to_string())
+}
