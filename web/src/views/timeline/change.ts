@@ -60,7 +60,7 @@ function changes(model: Model, before: number, tick: number): Node[] {
       nodes.push(h("div", { class: "tip-block" }, `${sign}${format.bytes(size(row))} ${site}`));
     }
   }
-  const since = tick - before > 1 ? `in the ${format.count(tick - before)} events before` : "by this event";
+  const since = tick - before > 1 ? `in the last ${format.count(tick - before)} events` : "by this event";
   if (nodes.length > 0) nodes.unshift(h("div", { class: "faint" }, `Changed ${since}:`));
   return nodes;
 }
