@@ -1,0 +1,28 @@
+//! The command `gpuheap` as a library, for everything that carries it: the program of that name and the Python package.
+#![forbid(unsafe_code)]
+
+mod budget;
+mod cli;
+mod commands;
+mod errors;
+mod files;
+mod input;
+mod output;
+mod progress;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Runs the command as the program does: `arguments` start with the name by which it was called, output goes to the
+/// standard streams of the process. 0 is done, 1 a check that failed, 2 bad input or use.
+pub fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    match cli::Cli::try_parse_from(arguments) {
+        Ok(cli) => {
+            let color = cli.color;
+            commands::run(cli).unwrap_or_else(|error| errors::report(&error, color))
+        }
+        Err(answer) => errors::usage(&answer),
+    }
+}
