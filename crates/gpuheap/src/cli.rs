@@ -4,6 +4,8 @@ mod check;
 mod completions;
 mod diff;
 mod explain;
+mod open;
+mod serve;
 mod whatif;
 
 use std::path::PathBuf;
@@ -15,6 +17,8 @@ pub(crate) use check::{Check, Format};
 pub(crate) use completions::Completions;
 pub(crate) use diff::Diff;
 pub(crate) use explain::Explain;
+pub(crate) use open::Open;
+pub(crate) use serve::Serve;
 pub(crate) use whatif::WhatIf;
 
 /// Explains GPU memory: where it went, why it ran out, what leaks, what to change.
@@ -51,6 +55,15 @@ pub(crate) enum Command {
     ///
     /// Every device of every recording is checked against every part of the budget. The exit code tells.
     Check(Check),
+    /// Open a recording's page in the browser
+    ///
+    /// The page is one file that needs no network. For recordings that are too large for one, and for folders of them,
+    /// there is `gpuheap serve`.
+    Open(Open),
+    /// Serve the pages of recordings, a folder of them or a large one, on this machine
+    ///
+    /// Detail is fetched as the reader zooms. Only this machine can connect, unless `--listen` says otherwise.
+    Serve(Serve),
     /// Print a script that completes commands and options in a shell
     Completions(Completions),
     /// Print the manual page

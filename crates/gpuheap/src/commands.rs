@@ -5,7 +5,9 @@ mod completions;
 mod diff;
 mod explain;
 mod man;
+mod open;
 mod page;
+mod serve;
 mod whatif;
 
 use std::process::ExitCode;
@@ -20,6 +22,8 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Error> {
         Command::WhatIf(arguments) => whatif::run(&arguments, cli.color),
         Command::Diff(arguments) => diff::run(&arguments, cli.color),
         Command::Check(arguments) => check::run(&arguments),
+        Command::Open(arguments) => open::run(&arguments),
+        Command::Serve(arguments) => serve::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man => man::run(),
     }

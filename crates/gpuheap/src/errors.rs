@@ -29,6 +29,12 @@ pub(crate) enum Error {
     /// The report cannot be rendered.
     #[error(transparent)]
     Report(gpuheap_report::Error),
+    /// The server cannot start.
+    #[error(transparent)]
+    Serve(gpuheap_serve::Error),
+    /// Standard input was to be served.
+    #[error("Standard input cannot be served: it can be read only once")]
+    ServeStandardInput,
     /// A folder cannot be listed.
     #[error("Failed to list folder `{}`", path.display())]
     Folder {
@@ -84,6 +90,8 @@ impl Error {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Import(error) => error.hint().or_else(|| missing(error)),
+            Self::Serve(error) => error.hint(),
+            Self::ServeStandardInput => Some("save it to a file, or show it with `gpuheap open -`".to_owned()),
             Self::Explain(gpuheap_explain::Error::NoSuchDevice { .. }) => {
                 Some("leave `--device` out to take the fullest".to_owned())
             }
