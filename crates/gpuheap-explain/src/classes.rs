@@ -5,10 +5,11 @@
 //! gradient of its size, and whatever else an optimizer keeps has that size again.
 
 use foldhash::{HashMap, HashSet};
-use gpuheap_record::StackId;
+use gpuheap_record::{NamedAs, StackId};
 
 use crate::frames::{FrameTableMarks, Marks};
 use crate::lifetimes::{Allocation, AllocationId, Allocations, Lanes, Tick};
+use crate::names::Names;
 use crate::phases::Phases;
 use crate::report::Class;
 
@@ -33,6 +34,12 @@ macro_rules! rules {
 }
 
 rules! {
+    NamedParameter => Parameters, "named as a parameter or buffer by the program";
+    NamedGradient => Gradients, "named as a gradient by the program";
+    NamedState => OptimizerState, "named as an optimizer's state by the program";
+    NamedActivation => Activations, "named as a module's result by the program";
+    NamedInput => Inputs, "named as an input by the program";
+    NamedCache => Cache, "named as a cache of keys and values by the program";
     ModuleMemory => Parameters, "made, moved or loaded by a module, alive when a forward pass began";
     SizeOfGradient => Parameters, "as large as a gradient, there before the first backward pass, never freed";
     BeforeGradientSized => Parameters, "there before the recording, never freed, one for each gradient of that size";
@@ -80,11 +87,36 @@ impl Classes {
 const WORKSPACES: [u64; 2] = [8_519_680, 33_554_432];
 
 /// Classes every allocation.
-pub(crate) fn classify(allocations: &Allocations, lanes: &Lanes, phases: &Phases, marks: &FrameTableMarks) -> Classes {
+pub(crate) fn classify(
+    allocations: &Allocations,
+    lanes: &Lanes,
+    names: &Names,
+    phases: &Phases,
+    marks: &FrameTableMarks,
+) -> Classes {
     let mut classifier = Classifier { phases, marks, workspaces: HashSet::default(), lanes };
     let mut rules: Vec<Rule> = allocations.rows().iter().map(|row| classifier.rule(row)).collect();
+    // What the program says of itself comes before all that is inferred.
+    for (id, _) in allocations.iter() {
+        if let Some(rule) = names.get(id).and_then(|(named_as, _)| named(named_as)) {
+            rules[id.index()] = rule;
+        }
+    }
     by_size(&mut rules, allocations, phases);
     Classes { rules }
+}
+
+/// The rule for memory that has a name; none for names that say nothing of a class.
+fn named(named_as: NamedAs) -> Option<Rule> {
+    Some(match named_as {
+        NamedAs::Parameter => Rule::NamedParameter,
+        NamedAs::Gradient => Rule::NamedGradient,
+        NamedAs::OptimizerState => Rule::NamedState,
+        NamedAs::Activation => Rule::NamedActivation,
+        NamedAs::Input => Rule::NamedInput,
+        NamedAs::Cache => Rule::NamedCache,
+        NamedAs::Other => return None,
+    })
 }
 
 struct Classifier<'a> {

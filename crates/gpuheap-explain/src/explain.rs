@@ -10,6 +10,7 @@ use crate::holders::holders;
 use crate::leaks;
 use crate::ledger::{ledger, moment};
 use crate::lifetimes::Tick;
+use crate::names::Names;
 use crate::oom;
 use crate::phases::Phases;
 use crate::replay::{self, Replay};
@@ -43,6 +44,7 @@ pub(crate) struct Basis {
     pub(crate) device: DeviceId,
     pub(crate) replay: Replay,
     pub(crate) marks: FrameTableMarks,
+    pub(crate) names: Names,
     pub(crate) phases: Phases,
     pub(crate) classes: Classes,
     pub(crate) steps: StepBoundaries,
@@ -54,9 +56,10 @@ impl Basis {
         let replay = replay::replay(recording, device);
         let marks = FrameTableMarks::new(recording);
         let phases = Phases::new(recording, device, &marks);
-        let classes = classes::classify(&replay.allocations, &replay.lanes, &phases, &marks);
+        let names = Names::new(recording, device, &replay.allocations);
+        let classes = classes::classify(&replay.allocations, &replay.lanes, &names, &phases, &marks);
         let steps = steps::find(recording, device, &replay.allocations, &phases, &marks);
-        Ok(Self { device: device.device, replay, marks, phases, classes, steps })
+        Ok(Self { device: device.device, replay, marks, names, phases, classes, steps })
     }
 
     /// The device in the recording that this was made of.

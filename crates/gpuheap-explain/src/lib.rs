@@ -21,6 +21,7 @@ mod layout;
 mod leaks;
 mod ledger;
 mod lifetimes;
+mod names;
 mod oom;
 mod phases;
 mod program;

@@ -30,6 +30,7 @@
 //! | `EVNT` | new events of a device: device, count, a byte a row for the kind, columns address, size, stream, time, stack, context, and pool + 1 (0: not named), the last left out if none is named |
 //! | `SEGS` | the segments of a device after its last event; replaces those of earlier groups |
 //! | `ANNO` | new annotations: count, columns name, stage, device + 1 (0: none), time |
+//! | `NAME` | new names of memory: count, columns device, kind, name (strings), time, address |
 //! | `SETS` | the allocator's settings; replaces those of earlier groups |
 //! | `NOTE` | new notes: count, texts |
 //! | `DONE` | nothing |

@@ -32,6 +32,8 @@ pub struct Recording {
     pub host: Option<DeviceRecording>,
     /// Named ranges of time, oldest first.
     pub annotations: Vec<Annotation>,
+    /// What the program called some of its memory, in the order in which it was said.
+    pub names: Vec<Name>,
     /// The allocator's settings.
     pub settings: AllocatorSettings,
     /// What the reader should know about how the file was read.
@@ -117,6 +119,53 @@ pub struct Annotation {
     pub time_us: u64,
 }
 
+/// What memory is for, as the program itself says.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum NamedAs {
+    /// A parameter or buffer of a module.
+    Parameter,
+    /// The gradient of a parameter.
+    Gradient,
+    /// What an optimizer keeps for a parameter.
+    OptimizerState,
+    /// What a module's forward pass made.
+    Activation,
+    /// A batch, or other data.
+    Input,
+    /// Keys and values of generated tokens.
+    Cache,
+    /// Anything else that has a name.
+    Other,
+}
+
+impl NamedAs {
+    /// All of them, in the order of their numbers in files.
+    pub const ALL: [Self; 7] = [
+        Self::Parameter,
+        Self::Gradient,
+        Self::OptimizerState,
+        Self::Activation,
+        Self::Input,
+        Self::Cache,
+        Self::Other,
+    ];
+}
+
+/// What the program calls the block at an address, at one time: addresses are used again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Name {
+    /// The device that the memory is of.
+    pub device: DeviceId,
+    /// An address in the block.
+    pub address: u64,
+    /// When the program held the block by this name, in microseconds, on the clock of the events.
+    pub time_us: u64,
+    /// What it is for.
+    pub named_as: NamedAs,
+    /// The name, such as `model.layers.3.weight`.
+    pub name: StringId,
+}
+
 /// Something about the recording that limits what can be said: one sentence, for the reader of a report.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Note(pub String);
@@ -134,6 +183,7 @@ impl Default for Recording {
             devices: Vec::new(),
             host: None,
             annotations: Vec::new(),
+            names: Vec::new(),
             settings: AllocatorSettings::default(),
             notes: Vec::new(),
         };

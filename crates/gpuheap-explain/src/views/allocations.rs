@@ -96,6 +96,13 @@ impl Analysis {
         }
     }
 
+    /// What the program calls an allocation, such as `model.layers.3.weight`; `None` if it has no name.
+    #[must_use]
+    pub fn name(&self, id: u32) -> Option<&str> {
+        let (_, name) = self.basis.names.get(AllocationId::from_index(id as usize))?;
+        Some(self.recording.strings.text(name))
+    }
+
     /// The name of a stream by its raw handle, in text.
     #[must_use]
     pub fn stream_name(&self, handle: u64) -> String {

@@ -10,7 +10,7 @@ use super::error::FileError;
 use super::{HOST, MAGIC, MOST_PAYLOAD, MOST_RATIO, VERSION};
 use crate::{
     Annotation, AnnotationStage, Block, BlockState, Context, ContextId, DeviceId, DeviceRecording, Event, EventKind,
-    Events, Frame, FrameId, Note, PoolId, Recording, Segment, SegmentKind, StackId, StreamId, StringId,
+    Events, Frame, FrameId, Name, NamedAs, Note, PoolId, Recording, Segment, SegmentKind, StackId, StreamId, StringId,
 };
 
 /// Bytes of a chunk before its payload.
@@ -117,6 +117,7 @@ struct State {
     recording: Recording,
     settings: Option<crate::AllocatorSettings>,
     annotations: Vec<Annotation>,
+    names: Vec<Name>,
     notes: Vec<Note>,
     segments: Vec<(u32, Vec<Segment>)>,
     /// Events of whole groups, by device.
@@ -137,6 +138,7 @@ impl State {
             recording,
             settings: None,
             annotations: Vec::new(),
+            names: Vec::new(),
             notes: Vec::new(),
             segments: Vec::new(),
             whole: Vec::new(),
@@ -144,8 +146,9 @@ impl State {
     }
 
     fn knows(&self, tag: [u8; 4]) -> bool {
-        let tags: [&[u8; 4]; 11] =
-            [b"STRS", b"FRMS", b"STKS", b"STRM", b"POOL", b"CTXT", b"EVNT", b"SEGS", b"ANNO", b"SETS", b"NOTE"];
+        let tags: [&[u8; 4]; 12] = [
+            b"STRS", b"FRMS", b"STKS", b"STRM", b"POOL", b"CTXT", b"EVNT", b"SEGS", b"ANNO", b"NAME", b"SETS", b"NOTE",
+        ];
         tags.contains(&&tag)
     }
 
@@ -186,6 +189,7 @@ impl State {
             b"EVNT" => self.events(&mut cursor)?,
             b"SEGS" => self.segments(&mut cursor)?,
             b"ANNO" => self.annotations(&mut cursor)?,
+            b"NAME" => self.names(&mut cursor)?,
             b"SETS" => self.settings = Some(settings(&mut cursor)?),
             _ => {
                 let count = cursor.count(1)?;
@@ -347,12 +351,34 @@ impl State {
         Ok(())
     }
 
+    fn names(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Problem> {
+        let count = cursor.count(5)?;
+        let strings = self.recording.strings.len();
+        let devices = cursor.column(count, Cursor::small)?;
+        let kinds = cursor.column(count, |cursor| cursor.below(NamedAs::ALL.len()))?;
+        let names = cursor.deltas(count)?;
+        let times_us = cursor.deltas(count)?;
+        let addresses = cursor.deltas(count)?;
+        for (row, name) in names.into_iter().enumerate() {
+            let name = usize::try_from(name).ok().filter(|&name| name < strings);
+            self.names.push(Name {
+                device: DeviceId::new(devices[row]),
+                address: addresses[row],
+                time_us: times_us[row],
+                named_as: NamedAs::ALL[kinds[row] as usize],
+                name: name.map(StringId::from_index).ok_or("it names a text that is not there")?,
+            });
+        }
+        Ok(())
+    }
+
     /// The group is whole.
     fn commit(&mut self) {
         for (number, segments) in std::mem::take(&mut self.segments) {
             self.device(number).segments = segments;
         }
         self.recording.annotations.append(&mut self.annotations);
+        self.recording.names.append(&mut self.names);
         self.recording.notes.append(&mut self.notes);
         if let Some(settings) = self.settings.take() {
             self.recording.settings = settings;

@@ -31,6 +31,7 @@ pub struct Writer<W: Write> {
     pools: usize,
     contexts: usize,
     annotations: usize,
+    names: usize,
     notes: usize,
     /// Events written so far, by device.
     events: Vec<(u32, usize)>,
@@ -50,6 +51,7 @@ impl<W: Write> Writer<W> {
             pools: 0,
             contexts: 0,
             annotations: 0,
+            names: 0,
             notes: 0,
             events: Vec::new(),
         })
@@ -242,6 +244,16 @@ impl<W: Write> Writer<W> {
             sink.deltas(rows.iter().map(|row| row.time_us));
         })?;
         self.annotations = recording.annotations.len();
+
+        let names = &recording.names[self.names.min(recording.names.len())..];
+        self.table(*b"NAME", names, |sink, rows| {
+            sink.column(rows.iter().map(|row| u64::from(row.device.get())));
+            sink.column(rows.iter().map(|row| row.named_as as u64));
+            sink.deltas(rows.iter().map(|row| u64::from(row.name.get())));
+            sink.deltas(rows.iter().map(|row| row.time_us));
+            sink.deltas(rows.iter().map(|row| row.address));
+        })?;
+        self.names = recording.names.len();
 
         let settings = &recording.settings;
         let mut sink = Sink::default();

@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::{FileError, Loaded, MAGIC, Writer, read, write};
 use crate::{
-    Annotation, AnnotationStage, Block, BlockState, Context, DeviceId, DeviceRecording, Event, EventKind, Frame, Note,
-    Recording, Segment, SegmentKind, StackId,
+    Annotation, AnnotationStage, Block, BlockState, Context, DeviceId, DeviceRecording, Event, EventKind, Frame, Name,
+    NamedAs, Note, Recording, Segment, SegmentKind, StackId,
 };
 
 /// Everything in a recording that a file keeps, as text: tables have no equality of their own.
@@ -20,7 +20,7 @@ fn content(recording: &Recording) -> String {
         recording.contexts.iter().collect::<Vec<_>>(),
         recording.devices.iter().map(device).collect::<Vec<_>>(),
         recording.host.as_ref().map(device),
-        recording.annotations,
+        (&recording.annotations, &recording.names),
         recording.settings,
         recording.notes,
     )
@@ -86,6 +86,10 @@ fn recording(rows: &[(u8, Row)], texts: &[String], late: &[u64]) -> Recording {
     let stage = if late.len() % 2 == 0 { AnnotationStage::Start } else { AnnotationStage::End };
     let device = late.first().map(|_| DeviceId::new(2));
     recording.annotations.push(Annotation { name: strings[0], stage, device, time_us: 7 });
+    recording.names.extend(late.iter().map(|&address| {
+        let named_as = NamedAs::ALL[(address % 7) as usize];
+        Name { device: DeviceId::new(1), address, time_us: address / 3, named_as, name: strings[0] }
+    }));
     recording.settings.conf = texts[0].clone();
     recording.settings.max_split_size = late.first().copied().filter(|&size| size < u64::MAX);
     recording.settings.garbage_collection_threshold = 0.25;
@@ -154,8 +158,8 @@ proptest! {
 
     /// Parts whose sum is right and whose content is anything: what a hostile writer makes.
     #[test]
-    fn malformed_parts_are_refused(tag in 0_usize..11, payload in prop::collection::vec(any::<u8>(), 0..60)) {
-        let tags = [b"STRS", b"FRMS", b"STKS", b"STRM", b"POOL", b"CTXT", b"EVNT", b"SEGS", b"ANNO", b"SETS", b"NOTE"];
+    fn malformed_parts_are_refused(tag in 0_usize..12, payload in prop::collection::vec(any::<u8>(), 0..60)) {
+        let tags = [b"STRS", b"FRMS", b"STKS", b"STRM", b"POOL", b"CTXT", b"EVNT", b"SEGS", b"ANNO", b"NAME", b"SETS", b"NOTE"];
         let mut file = bytes(&recording(&[], &["a".to_owned()], &[]));
         file.extend(part(tags[tag], &payload, payload.len()));
         file.extend(part(b"DONE", &[], 0));
