@@ -185,7 +185,8 @@ impl Trace<'_> {
     }
 }
 
-/// Nanoseconds as microseconds with three decimals, exactly.
+/// Nanoseconds as microseconds with three decimals.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out a reference to the field")]
 fn as_us<S: serde::Serializer>(ns: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(*ns as f64 / 1000.0)
 }

@@ -44,7 +44,8 @@ struct Thread {
     func_table: FuncTable,
     markers: Markers,
     name: String,
-    is_main_thread: bool,
+    #[serde(rename = "isMainThread")]
+    is_main: bool,
     native_symbols: Value,
     paused_ranges: [Value; 0],
     pid: &'static str,
@@ -160,7 +161,7 @@ pub(crate) fn write(analysis: &Analysis, options: &Options, tick: u32, out: &mut
         func_table: tables.funcs,
         markers,
         name: format!("held at event {tick}"),
-        is_main_thread: true,
+        is_main: true,
         native_symbols: json!({ "length": 0, "address": [], "functionSize": [], "libIndex": [], "name": [] }),
         paused_ranges: [],
         pid: PID,

@@ -54,8 +54,8 @@ pub(crate) fn write(analysis: &Analysis, options: &Options, out: &mut dyn Write)
     }
     for mark in marks(analysis) {
         let annotations = mark.details.into_iter().map(|(name, detail)| match detail {
-            Detail::Bytes(bytes) => DebugAnnotation::new(name, annotation::Value::UintValue(bytes)),
-            Detail::Text(text) => DebugAnnotation::new(name, annotation::Value::StringValue(text)),
+            Detail::Bytes(bytes) => DebugAnnotation::new(name, annotation::Value::Uint(bytes)),
+            Detail::Text(text) => DebugAnnotation::new(name, annotation::Value::String(text)),
         });
         let event = TrackEvent {
             r#type: event::INSTANT,
@@ -77,18 +77,17 @@ fn counters(analysis: &Analysis, clock: &Clock, trace: &mut Trace<'_>) -> Result
     trace.track(track::CLASSES, Some(track::ROOT), 12, "by class", None)?;
     let mut columns = vec![(track::ALLOCATED, &series.allocated), (track::RESERVED, &series.reserved)];
     for (rank, (class, values)) in series.classes.iter().enumerate() {
-        let track = track::FIRST_CLASS + *class as u64;
-        trace.counter_track(track, track::CLASSES, rank, class.title())?;
-        columns.push((track, values));
+        let uuid = track::FIRST_CLASS + *class as u64;
+        trace.counter_track(uuid, track::CLASSES, rank, class.title())?;
+        columns.push((uuid, values));
     }
     for (point, &tick) in series.ticks.iter().enumerate() {
-        for &(track, values) in &columns {
+        for &(track_uuid, values) in &columns {
             let value = values[point];
             // A counter holds until its next value; the last one says how far it reaches.
             if point == 0 || values[point - 1] != value || point + 1 == series.ticks.len() {
                 let counter_value = Some(i64::try_from(value).unwrap_or(i64::MAX));
-                let event =
-                    TrackEvent { r#type: event::COUNTER, track_uuid: track, counter_value, ..TrackEvent::default() };
+                let event = TrackEvent { r#type: event::COUNTER, track_uuid, counter_value, ..TrackEvent::default() };
                 trace.event(clock.offset_ns(tick), event)?;
             }
         }
@@ -123,22 +122,22 @@ fn blocks(analysis: &Analysis, clock: &Clock, large: &Large, trace: &mut Trace<'
 
 /// What is said of a block.
 fn block(analysis: &Analysis, slice: &Slice, stack: u64) -> TrackEvent {
-    use annotation::Value::{PointerValue, StringValue, StringValueIid, UintValue};
+    use annotation::Value;
     let allocation = &slice.allocation;
     let site = analysis.site(allocation.stack).map(|site| site_text(&site));
     let mut annotations = vec![
-        DebugAnnotation::new("id", UintValue(u64::from(allocation.id))),
-        DebugAnnotation::new("size_bytes", UintValue(allocation.size.get())),
-        DebugAnnotation::new("requested_bytes", UintValue(allocation.requested.get())),
-        DebugAnnotation::new("address", PointerValue(allocation.address)),
-        DebugAnnotation::new("class", StringValue(allocation.class.title().to_owned())),
-        DebugAnnotation::new("rule", StringValue(allocation.rule.to_owned())),
-        DebugAnnotation::new("stack", StringValueIid(stack)),
+        DebugAnnotation::new("id", Value::Uint(u64::from(allocation.id))),
+        DebugAnnotation::new("size_bytes", Value::Uint(allocation.size.get())),
+        DebugAnnotation::new("requested_bytes", Value::Uint(allocation.requested.get())),
+        DebugAnnotation::new("address", Value::Pointer(allocation.address)),
+        DebugAnnotation::new("class", Value::String(allocation.class.title().to_owned())),
+        DebugAnnotation::new("rule", Value::String(allocation.rule.to_owned())),
+        DebugAnnotation::new("stack", Value::StringIid(stack)),
     ];
-    annotations.extend(site.clone().map(|site| DebugAnnotation::new("site", StringValue(site))));
+    annotations.extend(site.clone().map(|site| DebugAnnotation::new("site", Value::String(site))));
     annotations.push(match allocation.freed {
-        Some(event) => DebugAnnotation::new("freed_event", UintValue(u64::from(event))),
-        None => DebugAnnotation::new("freed", StringValue("never".to_owned())),
+        Some(event) => DebugAnnotation::new("freed_event", Value::Uint(u64::from(event))),
+        None => DebugAnnotation::new("freed", Value::String("never".to_owned())),
     });
     TrackEvent {
         categories: vec![allocation.class.name().to_owned()],

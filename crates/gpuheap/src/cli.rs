@@ -4,6 +4,7 @@ mod check;
 mod completions;
 mod diff;
 mod explain;
+mod export;
 mod open;
 mod serve;
 mod whatif;
@@ -17,6 +18,7 @@ pub(crate) use check::{Check, Format};
 pub(crate) use completions::Completions;
 pub(crate) use diff::Diff;
 pub(crate) use explain::Explain;
+pub(crate) use export::Export;
 pub(crate) use open::Open;
 pub(crate) use serve::Serve;
 pub(crate) use whatif::WhatIf;
@@ -64,6 +66,10 @@ pub(crate) enum Command {
     ///
     /// Detail is fetched as the reader zooms. Only this machine can connect, unless `--listen` says otherwise.
     Serve(Serve),
+    /// Export a recording to the tools that you have: Perfetto, pprof, speedscope, DuckDB, …
+    ///
+    /// Sizes are bytes, times those of the recording; where it has none, the export says so.
+    Export(Export),
     /// Print a script that completes commands and options in a shell
     Completions(Completions),
     /// Print the manual page

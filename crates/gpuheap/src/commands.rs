@@ -4,6 +4,7 @@ mod check;
 mod completions;
 mod diff;
 mod explain;
+mod export;
 mod man;
 mod open;
 mod page;
@@ -24,6 +25,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Error> {
         Command::Check(arguments) => check::run(&arguments),
         Command::Open(arguments) => open::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Export(arguments) => export::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man => man::run(),
     }

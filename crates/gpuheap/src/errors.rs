@@ -35,6 +35,15 @@ pub(crate) enum Error {
     /// Standard input was to be served.
     #[error("Standard input cannot be served: it can be read only once")]
     ServeStandardInput,
+    /// The recording cannot be exported as asked.
+    #[error(transparent)]
+    Export(gpuheap_export::Error),
+    /// A terminal cannot show what is to be written.
+    #[error("The format `{format}` is not text: a terminal cannot show it")]
+    Terminal {
+        /// The format.
+        format: &'static str,
+    },
     /// A folder cannot be listed.
     #[error("Failed to list folder `{}`", path.display())]
     Folder {
@@ -103,6 +112,10 @@ impl Error {
                  `--conf \"\"` is stock PyTorch"
                     .to_owned(),
             ),
+            Self::Export(gpuheap_export::Error::EveryMoment { .. }) => {
+                Some("leave `--at` out; the named moments are marked in it".to_owned())
+            }
+            Self::Terminal { .. } => Some("name a file with `--output`, or send it on with `|` or `>`".to_owned()),
             Self::NoRecording { .. } => Some(
                 "`torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")` writes one; folders in the folder are not searched"
                     .to_owned(),

@@ -1,6 +1,7 @@
 //! Where text goes, and what the place can show.
 
-use std::io::{self, IsTerminal, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
 
 use anstream::stream::RawStream;
@@ -13,6 +14,8 @@ use crate::errors::Error;
 const WIDTH: usize = 80;
 /// Columns beyond which lines are harder to read, not easier.
 const MAX_WIDTH: usize = 120;
+/// Bytes that are written at once where a lot is written.
+const BUFFER: usize = 1 << 18;
 
 /// Shows a report in the form that was asked for, where it was asked for.
 pub(crate) fn show(document: &impl Document, form: &Form, details: bool, color: Color) -> Result<(), Error> {
@@ -63,16 +66,39 @@ pub(crate) fn print(bytes: &[u8]) -> Result<(), Error> {
 
 /// Writes a file as a whole or not at all: beside its place first, then renamed.
 fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    replace(path, bytes).map_err(|source| Error::Write { path: path.to_owned(), source })
+    replace(path, |file| file.write_all(bytes)).map_err(|source| Error::Write { path: path.to_owned(), source })
 }
 
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Writes an export to the file, or to standard output if there is none, as it comes.
+pub(crate) fn stream(
+    file: Option<&Path>,
+    write: impl FnOnce(&mut (dyn Write + Send)) -> Result<(), gpuheap_export::Error>,
+) -> Result<(), Error> {
+    let buffered = |out: &mut (dyn Write + Send)| {
+        let mut out = BufWriter::with_capacity(BUFFER, out);
+        write(&mut out)?;
+        out.flush().map_err(gpuheap_export::Error::Write)
+    };
+    let written = match file {
+        Some(path) => replace(path, |file| buffered(file)),
+        None => buffered(&mut io::stdout()),
+    };
+    match (written, file) {
+        (Err(gpuheap_export::Error::Write(source)), Some(path)) => Err(Error::Write { path: path.to_owned(), source }),
+        (Err(gpuheap_export::Error::Write(error)), None) => {
+            if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(Error::Print(error)) }
+        }
+        (written, _) => written.map_err(Error::Export),
+    }
+}
+
+fn replace<E: From<io::Error>>(path: &Path, write: impl FnOnce(&mut File) -> Result<(), E>) -> Result<(), E> {
     // A link stays a link: what it points to is replaced.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let before = path.metadata().ok();
     if before.as_ref().is_some_and(|before| !before.is_file()) {
         // A device or a pipe cannot be replaced; a folder says so itself.
-        return std::fs::write(path, bytes);
+        return write(&mut File::create(path)?);
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // Said here, the reason is free of names that the user never gave.
@@ -87,7 +113,7 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     }
     let mut file = builder.tempfile_in(folder)?;
-    file.write_all(bytes)?;
+    write(file.as_file_mut())?;
     file.persist(&path).map_err(|failed| failed.error)?;
     Ok(())
 }

@@ -123,14 +123,14 @@ pub(super) mod annotation {
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub(in super::super) enum Value {
         #[prost(uint64, tag = "3")]
-        UintValue(u64),
+        Uint(u64),
         #[prost(string, tag = "6")]
-        StringValue(String),
+        String(String),
         #[prost(uint64, tag = "7")]
-        PointerValue(u64),
+        Pointer(u64),
         /// The number of a text that was given before.
         #[prost(uint64, tag = "17")]
-        StringValueIid(u64),
+        StringIid(u64),
     }
 }
 
