@@ -6,9 +6,9 @@ use ratatui::layout::Rect;
 
 use crate::data::Data;
 use crate::key::Key;
-use crate::screen;
 use crate::theme::Theme;
 use crate::views::{findings, map, sites, timeline};
+use crate::{help, screen};
 
 /// How to show a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -63,7 +63,8 @@ pub struct App {
     pub(crate) view: View,
     /// The chosen moment, as a tick.
     pub(crate) moment: u32,
-    pub(crate) help: bool,
+    /// How far the help is scrolled, while it is shown.
+    pub(crate) help: Option<u16>,
     pub(crate) findings: findings::State,
     pub(crate) sites: sites::State,
     pub(crate) timeline: timeline::State,
@@ -82,7 +83,7 @@ impl App {
             theme: Theme { color: options.color, unicode: options.unicode },
             view: View::Findings,
             moment,
-            help: false,
+            help: None,
             findings: findings::State::default(),
             sites: sites::State::default(),
             timeline: timeline::State::new(moment, data.last),
@@ -130,10 +131,13 @@ impl App {
     fn react(&mut self, key: Key) {
         if key == Key::Interrupt {
             self.done = true;
-        } else if self.help {
+        } else if let Some(scroll) = &mut self.help {
             // The window covers the views: no key reaches them unseen.
-            if matches!(key, Key::Char('q' | '?') | Key::Esc | Key::Enter) {
-                self.help = false;
+            match key {
+                Key::Char('q' | '?') | Key::Esc | Key::Enter => self.help = None,
+                Key::Up | Key::PageUp => *scroll = scroll.saturating_sub(1),
+                Key::Down | Key::PageDown => *scroll = (*scroll + 1).min(help::scrolls(self.view, self.size)),
+                _ => {}
             }
         } else if !self.view_takes(key) {
             self.react_everywhere(key);
@@ -153,7 +157,7 @@ impl App {
     fn react_everywhere(&mut self, key: Key) {
         match key {
             Key::Char('q') | Key::Esc => self.done = true,
-            Key::Char('?') => self.help = true,
+            Key::Char('?') => self.help = Some(0),
             Key::Char(digit @ '1'..='4') => self.view = View::ALL[(digit as usize) - ('1' as usize)],
             Key::Tab => self.view = self.view.shifted(1),
             Key::BackTab => self.view = self.view.shifted(View::ALL.len() - 1),

@@ -7,6 +7,7 @@ use ratatui::widgets::{Block, Clear, Widget};
 
 use crate::app::{App, View};
 use crate::text;
+use crate::theme::Theme;
 
 type Keys = &'static [(&'static str, &'static str)];
 
@@ -89,42 +90,56 @@ const fn long(view: View) -> Keys {
             ("↑ ↓ PgUp PgDn", "Previous, next row, further"),
             ("Home End", "First, last segment"),
             ("+ - 0", "Zoom in, out, fit"),
+            ("t", "Each segment in a row of its own, or one after the other"),
             ("f", "Next free range at least as large"),
             ("/", "Go to an address"),
         ],
     }
 }
 
-/// The window with all keys of the view.
-pub(crate) fn draw(app: &App, buffer: &mut Buffer, area: Rect) {
+/// The lines of the window, in so many columns.
+fn lines(view: View, theme: Theme, columns: u16) -> Vec<Line<'static>> {
+    let is_narrow = columns < 60;
     let mut lines: Vec<Line<'_>> = Vec::new();
     let mut section = |title: &'static str, keys: Keys| {
-        if !lines.is_empty() {
+        if !lines.is_empty() && !is_narrow {
             lines.push(Line::default());
         }
-        lines.push(Line::styled(title, app.theme.strong()));
+        lines.push(Line::styled(title, theme.strong()));
         for &(key, does) in keys {
-            lines.push(Line::from(vec![
-                Span::styled(format!("  {} ", text::padded(key, 14)), app.theme.code()),
-                Span::raw(does),
-            ]));
+            let key = if is_narrow { format!("{key} ") } else { format!("  {} ", text::padded(key, 14)) };
+            lines.push(Line::from(vec![Span::styled(key, theme.code()), Span::raw(does)]));
         }
     };
-    section(app.view.title(), long(app.view));
+    section(view.title(), long(view));
     section("Everywhere", EVERYWHERE);
+    lines
+}
+
+/// Rows for lines, in a window on a screen of so many.
+fn room(rows: u16) -> u16 {
+    rows.saturating_sub(2)
+}
+
+/// How far the window of a view can be scrolled.
+pub(crate) fn scrolls(view: View, (columns, rows): (u16, u16)) -> u16 {
+    let count = lines(view, Theme { color: false, unicode: true }, columns).len();
+    u16::try_from(count).unwrap_or(u16::MAX).saturating_sub(room(rows))
+}
+
+/// The window with all keys of the view.
+pub(crate) fn draw(app: &App, buffer: &mut Buffer, area: Rect, scroll: u16) {
+    let lines = lines(app.view, app.theme, area.width);
     let most = |of: u16, wanted: usize| u16::try_from(wanted).unwrap_or(of).min(of);
     let width = most(area.width, lines.iter().map(Line::width).max().unwrap_or(0) + 4);
-    let mut height = most(area.height, lines.len() + 2);
-    if usize::from(height) < lines.len() + 2 {
-        // What is left out first is what separates.
-        lines.retain(|line| line.width() > 0);
-        height = most(area.height, lines.len() + 2);
-    }
+    let height = most(area.height, lines.len() + 2);
     let window = Rect::new(area.x + (area.width - width) / 2, area.y + (area.height - height) / 2, width, height);
     Clear.render(window, buffer);
-    let block = Block::bordered().title(" Keys ").title_bottom(Line::from(" ? or Esc closes ").right_aligned());
+    let scroll = scroll.min(scrolls(app.view, (area.width, area.height)));
+    let bottom = if lines.len() > room(height).into() { " ↑↓ scroll, Esc closes " } else { " Esc closes " };
+    let block = Block::bordered().title(" Keys ").title_bottom(Line::from(bottom).right_aligned());
     let inner = block.inner(window);
     block.render(window, buffer);
     let inner = Rect { x: inner.x + 1, width: inner.width.saturating_sub(2), ..inner };
-    crate::screen::paint(buffer, inner, lines);
+    crate::screen::paint(buffer, inner, lines.into_iter().skip(scroll.into()));
 }

@@ -31,8 +31,8 @@ pub fn draw(app: &App, frame: &mut Frame<'_>) {
         }
         status(app, buffer, Rect { y: area.bottom() - 2, height: 1, ..area });
         keys(app, buffer, Rect { y: area.bottom() - 1, height: 1, ..area });
-        if app.help {
-            help::draw(app, buffer, area);
+        if let Some(scroll) = app.help {
+            help::draw(app, buffer, area, scroll);
         }
     }
     if !app.theme.unicode {
@@ -105,6 +105,7 @@ pub(crate) fn moment(app: &App, tick: u32, room: usize) -> String {
         format!("{name}event {at}{time}{step} │ allocated {allocated} │ reserved {reserved}"),
         format!("{name}event {at} │ {allocated} allocated │ {reserved} reserved"),
         format!("{name}event {at} │ {allocated} of {reserved}"),
+        format!("{} │ {allocated} of {reserved}", data.name_of(tick).map_or(format!("event {at}"), str::to_owned)),
         format!("event {at} │ {allocated}"),
     ];
     let shortest = forms.len() - 1;

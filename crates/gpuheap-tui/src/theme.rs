@@ -12,6 +12,7 @@ pub(crate) struct Theme {
     pub(crate) unicode: bool,
 }
 
+#[expect(clippy::unused_self, reason = "every style is asked for in the same way")]
 impl Theme {
     fn fg(self, color: Color) -> Style {
         if self.color { Style::new().fg(color) } else { Style::new() }
@@ -148,15 +149,15 @@ pub(crate) fn fold(buffer: &mut Buffer) {
 
 fn ascii(sign: char) -> char {
     match sign {
-        '│' | '┃' | '┊' => '|',
         '─' | '━' | '┈' | '–' | '—' | '−' | '▂' | '▃' => '-',
         '┌' | '┐' | '└' | '┘' | '├' | '┤' => '+',
         '█' | '▇' | '▉' | '▊' | '▋' => '#',
         '▄' | '▅' | '▆' => '=',
         '▁' => '_',
-        '▌' | '▍' | '▎' | '▏' => '|',
-        '·' | '…' => '.',
+        '│' | '┃' | '┊' | '▌' | '▍' | '▎' | '▏' => '|',
+        '·' | '…' | '•' => '.',
         '×' => 'x',
+        '◆' => '*',
         '▲' => '^',
         '▼' | '▾' => 'v',
         '▸' | '→' => '>',

@@ -187,8 +187,11 @@ impl Page<'_> {
 
     fn finding(&mut self, finding: &Finding) {
         let theme = self.app.theme;
-        for line in text::wrap(&text::clean(&finding.title), self.width) {
-            self.lines.push(Line::styled(line, theme.strong()));
+        // The verdict says the same of the finding that it is about.
+        if !self.app.data.report.verdict.headline.contains(&finding.title) {
+            for line in text::wrap(&text::clean(&finding.title), self.width) {
+                self.lines.push(Line::styled(line, theme.strong()));
+            }
         }
         if let Some(site) = &finding.site {
             self.place("Where", site, theme.code());

@@ -16,10 +16,11 @@ use crate::screen::{paint, rows};
 use crate::text;
 use scale::Scale;
 
-/// Columns before the cells: the address and the size of a segment.
-const LABELS: u16 = 24;
-/// The same on narrow screens: the size alone.
-const FEW_LABELS: u16 = 9;
+/// Columns before the cells for an address, and for the size of a segment.
+const ADDRESS: u16 = 15;
+const SIZE: u16 = 9;
+/// Narrower screens have no room for addresses.
+const LEAST_FOR_ADDRESS: u16 = 64;
 
 /// What is shown, and where the cursor is.
 #[derive(Debug, Default)]
@@ -29,6 +30,8 @@ pub(crate) struct State {
     cursor: u64,
     /// How many times a cell is halved, from what fits on the screen.
     zoom: u32,
+    /// Whether each segment begins a row; `None` if they do as long as there are few.
+    apart: Option<bool>,
     typed: String,
     typing: bool,
     message: Option<String>,
@@ -86,17 +89,26 @@ impl<'a> Range<'a> {
 
 struct Layout {
     title: Rect,
+    /// Whether each segment begins a row.
+    apart: bool,
     labels: u16,
     cells: Rect,
     details: Rect,
 }
 
-fn layout(body: Rect) -> Layout {
-    let details = if body.height >= 14 { 4 } else { 2 };
-    let labels = if body.width >= 64 { LABELS } else { FEW_LABELS };
+fn layout(app: &App, body: Rect) -> Layout {
+    let details = match body.height {
+        0..14 => 2,
+        14..18 => 4,
+        _ => 5,
+    };
     let cells = rows(body, 1, body.height.saturating_sub(details + 2).max(1));
+    let apart = app.map.apart.unwrap_or(app.map.segments().len() <= usize::from(cells.height));
+    let has_address = body.width >= LEAST_FOR_ADDRESS;
+    let labels = if has_address { ADDRESS } else { 0 } + if apart || !has_address { SIZE } else { 0 };
     Layout {
         title: rows(body, 0, 1),
+        apart,
         labels,
         cells: Rect { x: cells.x + labels, width: cells.width.saturating_sub(labels).max(1), ..cells },
         details: rows(body, body.height.saturating_sub(details), details),
@@ -104,8 +116,8 @@ fn layout(body: Rect) -> Layout {
 }
 
 fn scale(app: &App, body: Rect) -> Scale {
-    let cells = layout(body).cells;
-    Scale::new(app.map.segments(), cells.width, cells.height, app.map.zoom)
+    let Layout { cells, apart, .. } = layout(app, body);
+    Scale::new(app.map.segments(), cells.width, cells.height, app.map.zoom, apart)
 }
 
 pub(crate) fn update(app: &mut App, key: Key) -> bool {
@@ -113,7 +125,7 @@ pub(crate) fn update(app: &mut App, key: Key) -> bool {
         return type_address(app, key);
     }
     let body = app.body();
-    let page = i64::from(layout(body).cells.height.max(2) - 1);
+    let page = i64::from(layout(app, body).cells.height.max(2) - 1);
     app.map.message = None;
     match key {
         Key::Left => step(app, false),
@@ -131,6 +143,7 @@ pub(crate) fn update(app: &mut App, key: Key) -> bool {
         }
         Key::Char('-' | '_') => app.map.zoom = app.map.zoom.saturating_sub(1),
         Key::Char('0') => app.map.zoom = 0,
+        Key::Char('t') => app.map.apart = Some(!layout(app, body).apart),
         Key::Char('f') => next_free(app),
         Key::Char('/') => {
             app.map.typing = true;
@@ -235,7 +248,7 @@ pub(crate) fn prepare(app: &mut App) {
 
 pub(crate) fn draw(app: &App, buffer: &mut Buffer, body: Rect) {
     let segments = app.map.segments();
-    let layout = layout(body);
+    let layout = layout(app, body);
     if segments.is_empty() {
         paint(buffer, rows(body, 1, 1), [Line::from("No memory is reserved at this moment")]);
         return;

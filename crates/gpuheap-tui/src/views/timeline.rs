@@ -45,7 +45,7 @@ impl State {
     /// Shows so many ticks from one on, as far as there are as many.
     fn show(&mut self, ticks: u32, from: u32) {
         let ticks = ticks.clamp(1, self.last.saturating_add(1).max(1));
-        let from = from.min((self.last - (ticks - 1)).max(0));
+        let from = from.min(self.last - (ticks - 1));
         self.window = Window { from, to: from + (ticks - 1) };
     }
 

@@ -19,7 +19,7 @@ pub(super) fn draw(app: &App, buffer: &mut Buffer, area: Rect) {
     let mut lines = block(app, &at, width);
     if area.height > 2 {
         lines.push(segment(app, &at, width));
-        lines.push(legend(app));
+        lines.extend(legend(app, width));
     }
     if let Some(message) = &app.map.message {
         let last = usize::from(area.height.saturating_sub(1)).min(lines.len() - 1);
@@ -31,13 +31,13 @@ pub(super) fn draw(app: &App, buffer: &mut Buffer, area: Rect) {
 /// The range in two lines.
 fn block(app: &App, at: &Range<'_>, width: usize) -> Vec<Line<'static>> {
     let theme = app.theme;
-    let size = Bytes::new(at.size());
+    let bytes = Bytes::new(at.size());
     let Some(block) = at.block else {
-        let text = format!("{:#x}  {size} free", at.start);
+        let text = format!("{:#x}  {bytes} free", at.start);
         return vec![Line::styled(text, theme.strong()), Line::default()];
     };
     let mut about = vec![
-        Span::styled(format!("{:#x}  {size}  ", at.start), theme.strong()),
+        Span::styled(format!("{:#x}  {bytes}  ", at.start), theme.strong()),
         Span::styled(letter(block.class).to_string(), theme.fill(block.class)),
         Span::styled(format!(" {}", block.class.title()), theme.class(block.class)),
     ];
@@ -85,21 +85,28 @@ fn segment(app: &App, at: &Range<'_>, width: usize) -> Line<'static> {
 }
 
 /// The classes that the map has.
-fn legend(app: &App) -> Line<'static> {
+fn legend(app: &App, width: usize) -> Vec<Line<'static>> {
     let blocks = || app.map.segments().iter().flat_map(|segment| &segment.blocks);
     let mut has = [false; Class::ALL.len()];
     for block in blocks() {
         has[block.class as usize] = true;
     }
-    let mut spans = Vec::new();
+    let mut signs = vec![("·".to_owned(), app.theme.faint(), "free")];
     for class in Class::ALL.into_iter().filter(|&class| has[class as usize]) {
-        spans.push(Span::styled(letter(class).to_string(), app.theme.fill(class)));
-        spans.push(Span::raw(format!(" {}  ", class.title())));
+        signs.push((letter(class).to_string(), app.theme.fill(class), class.title()));
     }
     if blocks().any(|block| block.waits) {
-        spans.push(Span::styled("~", app.theme.waiting()));
-        spans.push(Span::raw(" waits  "));
+        signs.push(("~".to_owned(), app.theme.waiting(), "freed, waits"));
     }
-    spans.push(Span::styled("· free", app.theme.faint()));
-    Line::from(spans)
+    let mut lines = vec![Line::default()];
+    for (sign, style, name) in signs {
+        if lines.last().is_some_and(|line| line.width() + 2 + name.len() > width) {
+            lines.push(Line::default());
+        }
+        if let Some(line) = lines.last_mut() {
+            line.push_span(Span::styled(sign, style));
+            line.push_span(Span::raw(format!(" {name}  ")));
+        }
+    }
+    lines
 }

@@ -48,15 +48,14 @@ impl Column {
     const fn width(self) -> usize {
         match self {
             Self::Now | Self::Most => 8,
-            Self::Count => 9,
+            Self::Count | Self::Growth => 9,
             Self::Kept => 7,
             Self::Lifetime => 11,
-            Self::Growth => 9,
         }
     }
 
     /// The screen must be this wide for the column to be shown.
-    const fn from_width(self) -> usize {
+    const fn least_screen(self) -> usize {
         match self {
             Self::Now => 0,
             Self::Most => 40,
@@ -144,7 +143,7 @@ pub(super) fn draw(app: &App, held: &Held, buffer: &mut Buffer, body: Rect) {
     let theme = app.theme;
     let width = usize::from(body.width);
     let columns: Vec<Column> =
-        Column::ALL.into_iter().filter(|column| column.from_width() <= width || column == sorted).collect();
+        Column::ALL.into_iter().filter(|column| column.least_screen() <= width || column == sorted).collect();
     let title =
         format!("{}, by {}{}", text::counted(order.len() as u64, "site"), meaning(*sorted), super::remarks(app, held));
     let mut header = Vec::new();

@@ -12,8 +12,8 @@ use ratatui::text::{Line, Span};
 use crate::app::App;
 use crate::data::{Data, Held, LIBRARY, OWN};
 use crate::screen::{paint, rows, scrolled};
+use crate::text;
 use crate::theme::bar;
-use crate::{data, text};
 
 /// Levels beyond which names are no longer moved to the right.
 const MOST_INDENT: usize = 16;
@@ -332,5 +332,4 @@ pub(super) fn draw(app: &App, held: &Held, buffer: &mut Buffer, body: Rect) {
         let place = text::place(file, line, function, width);
         paint(buffer, rows(body, body.height.saturating_sub(1), 1), [Line::styled(place, theme.code())]);
     }
-    let _ = data::title;
 }

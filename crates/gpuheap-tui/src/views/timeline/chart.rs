@@ -78,19 +78,16 @@ struct Cells<'a> {
 impl Cells<'_> {
     fn cell(&self, row: u16) -> (char, Style) {
         let theme = self.app.theme;
-        let (sign, style, filled) = match self.memory(row) {
-            Some((sign, style)) => (sign, style, true),
-            None if self.column.reserved > 0 && self.scale.row(self.column.reserved) == row => {
-                ('─', theme.reserved(), false)
-            }
-            None if self.limit.is_some_and(|limit| self.scale.row(limit) == row) => ('┈', theme.alarm(), false),
-            None => (' ', Style::new(), false),
+        let (sign, style) = match self.memory(row) {
+            Some(look) => look,
+            None if self.column.reserved > 0 && self.scale.row(self.column.reserved) == row => ('─', theme.reserved()),
+            None if self.limit.is_some_and(|limit| self.scale.row(limit) == row) => ('┈', theme.alarm()),
+            None => (' ', Style::new()),
         };
-        match (self.is_cursor, filled) {
-            (true, true) => (sign, style.add_modifier(Modifier::REVERSED)),
-            (true, false) if sign == ' ' => ('│', theme.strong()),
-            (true, false) => (sign, style.add_modifier(Modifier::REVERSED)),
-            _ => (sign, style),
+        match self.is_cursor {
+            true if sign == ' ' => ('│', theme.strong()),
+            true => (sign, style.add_modifier(Modifier::REVERSED)),
+            false => (sign, style),
         }
     }
 
@@ -192,7 +189,6 @@ fn marks(app: &App, buffer: &mut Buffer, area: Rect, columns: &[Column]) {
     }
     let room = usize::from(LABELS) - 2;
     let axis: String = axis.into_iter().collect();
-    let cursor_x = column_of(columns, cursor).map(|x| area.x + LABELS + x);
     let mut names = Names { cells: vec![None; columns.len()] };
     names.set(column_of(columns, cursor), '▲', theme.strong(), "");
     for (name, sign, style) in [
@@ -214,7 +210,6 @@ fn marks(app: &App, buffer: &mut Buffer, area: Rect, columns: &[Column]) {
             cell.set_char(sign).set_style(style);
         }
     }
-    let _ = cursor_x;
 }
 
 /// Signs with names beside them, each where there is room.

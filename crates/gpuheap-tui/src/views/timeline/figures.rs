@@ -63,16 +63,16 @@ fn change(app: &App, tick: u32, room: usize) -> String {
         return String::new();
     }
     let event: Event = events.get(EventId::from_index(row as usize));
-    let size = Bytes::new(event.size);
+    let bytes = Bytes::new(event.size);
     let what = match event.kind {
-        EventKind::Alloc => format!("alloc {size}"),
-        EventKind::FreeRequested => format!("free {size}"),
-        EventKind::FreeCompleted => format!("free completed {size}"),
-        EventKind::SegmentAlloc => format!("new segment {size}"),
-        EventKind::SegmentFree => format!("segment released {size}"),
-        EventKind::SegmentMap => format!("mapped {size}"),
-        EventKind::SegmentUnmap => format!("unmapped {size}"),
-        EventKind::OutOfMemory => format!("out of memory: {size} asked for"),
+        EventKind::Alloc => format!("alloc {bytes}"),
+        EventKind::FreeRequested => format!("free {bytes}"),
+        EventKind::FreeCompleted => format!("free completed {bytes}"),
+        EventKind::SegmentAlloc => format!("new segment {bytes}"),
+        EventKind::SegmentFree => format!("segment released {bytes}"),
+        EventKind::SegmentMap => format!("mapped {bytes}"),
+        EventKind::SegmentUnmap => format!("unmapped {bytes}"),
+        EventKind::OutOfMemory => format!("out of memory: {bytes} asked for"),
         EventKind::Snapshot => "snapshot taken".to_owned(),
         EventKind::Other => "other".to_owned(),
     };
