@@ -95,6 +95,11 @@ export function mounted(
   const width = () => (onPaper ? PAPER_WIDTH : element.clientWidth);
   const chart = {
     fit() {
+      // What was replaced is not on the page any more.
+      if (plot && !element.isConnected) {
+        charts.delete(chart);
+        return;
+      }
       if (!plot && onPaper && width() > 0) plot = make(width());
       else if (plot && width() > 0 && plot.width !== width()) plot.setSize({ width: width(), height });
     },
@@ -112,7 +117,9 @@ export function mounted(
     },
     { rootMargin: "200px" },
   ).observe(element);
-  onTheme(() => plot?.redraw(false, true));
+  onTheme(() => {
+    if (element.isConnected) plot?.redraw(false, true);
+  });
   return {
     plot: () => plot,
     remake() {

@@ -70,7 +70,9 @@ export function axisTimes(splits: readonly number[]): string[] {
   const [unit, size] = most >= 1e6 ? ["s", 1e6] : most >= 1e3 ? ["ms", 1e3] : ["µs", 1];
   const step = splits.length > 1 ? (splits[1] - splits[0]) / size : 1;
   const digits = Math.min(6, Math.max(0, -Math.floor(Math.log10(step) + 1e-9)));
-  return splits.map((at) => (Number.isFinite(step) && step > 0 ? `${(at / size).toFixed(digits)} ${unit}` : duration(at)));
+  return splits.map((at) =>
+    Number.isFinite(step) && step > 0 ? `${(at / size).toFixed(digits)} ${unit}` : duration(at),
+  );
 }
 
 function three(number: number): string {

@@ -29,7 +29,9 @@ async function fetched(address: string): Promise<string> {
 /** Base64 of gzip to text. */
 export async function decoded(base64: string): Promise<string> {
   if (typeof DecompressionStream === "undefined") {
-    throw new LoadError("This browser cannot unpack the recording: it lacks DecompressionStream (browsers since 2023 have it)");
+    throw new LoadError(
+      "This browser cannot unpack the recording: it lacks DecompressionStream (browsers since 2023 have it)",
+    );
   }
   try {
     const stream = new Blob([bytes(base64.trim())]).stream().pipeThrough(new DecompressionStream("gzip"));

@@ -48,7 +48,11 @@ async function start(main: HTMLElement): Promise<void> {
   main.append(...parts.slice(1).map((part) => part.element));
   element.after(h("div", { class: "bar" }, navigation, momentBar(app)));
   fillNavigation(navigation, parts);
-  globalKeys(app, parts.map((part) => part.element), help);
+  globalKeys(
+    app,
+    parts.map((part) => part.element),
+    help,
+  );
   onPrint();
   const follow = () => {
     const { target, tick } = readLink(location.hash);
@@ -89,7 +93,9 @@ if (main) {
   startTheme();
   start(main).catch((error: unknown) => {
     const text = error instanceof Error ? error.message : String(error);
-    main.replaceChildren(h("div", { class: "failure", role: "alert" }, h("h1", {}, "Nothing to show"), h("p", {}, text)));
+    main.replaceChildren(
+      h("div", { class: "failure", role: "alert" }, h("h1", {}, "Nothing to show"), h("p", {}, text)),
+    );
     document.documentElement.setAttribute("data-ready", "failed");
   });
 }

@@ -32,7 +32,13 @@ export class Memory {
   readonly sort: Int32Array;
   /** The tick from which a block that waited for another stream could be used again. */
   readonly pending: ReadonlyMap<number, number>;
-  readonly sorts: { place: Int32Array; rule: Int32Array; requested: Float64Array; size: Float64Array; lane: Int32Array };
+  readonly sorts: {
+    place: Int32Array;
+    rule: Int32Array;
+    requested: Float64Array;
+    size: Float64Array;
+    lane: Int32Array;
+  };
   readonly segments: {
     born: Float64Array;
     gone: Float64Array;

@@ -100,15 +100,17 @@ export class Model {
     return times[low] + part * (times[low + 1] - times[low]);
   }
 
-  /** `train.py:16 in step`; what stands for a line where no frames were recorded. */
-  frameText(frame: number, full = false): string {
+  framePlace(frame: number): { file: string; line: number; function: string } {
     const { function: name, file, line } = this.frames;
-    return format.place(
-      { function: this.strings[name[frame]] ?? "", file: this.strings[file[frame]] ?? "", line: line[frame] ?? 0 },
-      full,
-    );
+    const text = (index: number) => this.strings[index] ?? "";
+    return { function: text(name[frame]), file: text(file[frame]), line: line[frame] ?? 0 };
   }
 
+  frameText(frame: number, full = false): string {
+    return format.place(this.framePlace(frame), full);
+  }
+
+  /** `train.py:16 in step`; what stands for a line where no frames were recorded. */
   siteText(site: number, full = false): string {
     const at = this.sites[site];
     if (!at) return "no frame recorded";
@@ -140,5 +142,11 @@ export function timeline(data: TimelineData, classes: number): Timeline {
   const columns = Array.from({ length: classes }, (_, index) => summed(data.classes_delta[index] ?? []));
   const allocated = new Float64Array(ticks.length);
   for (const column of columns) for (let row = 0; row < column.length; row++) allocated[row] += column[row];
-  return { ticks, times: summed(data.time_delta), reserved: summed(data.reserved_delta), classes: columns, allocated };
+  return {
+    ticks,
+    times: summed(data.time_delta),
+    reserved: summed(data.reserved_delta),
+    classes: columns,
+    allocated,
+  };
 }

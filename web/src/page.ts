@@ -50,7 +50,11 @@ export interface Places {
     kind: number[];
   };
   /** Place 0 is the root, "everything". A caller's index is smaller than the index of what it calls. */
-  tree: { caller: number[]; frame: number[]; /** Index into `sites`; -1 for callers that hold nothing. */ site: number[] };
+  tree: {
+    caller: number[];
+    frame: number[];
+    /** Index into `sites`; -1 for callers that hold nothing. */ site: number[];
+  };
 }
 
 /** Memory of one pool, kind and stream: what must be the same for a free block to serve a request. */

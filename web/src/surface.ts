@@ -85,6 +85,15 @@ export class Surface {
   }
 
   drawNow(): void {
+    // What is drawn may need another height than what was there: then it is drawn once more.
+    for (let times = 0; times < 2; times++) {
+      const height = this.#height;
+      this.#drawOnce();
+      if (height === this.#height) return;
+    }
+  }
+
+  #drawOnce(): void {
     const width = this.canvas.clientWidth;
     const context = this.canvas.getContext("2d");
     if (width === 0 || !context) return;

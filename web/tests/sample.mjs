@@ -46,7 +46,13 @@ export function page(change = {}) {
         conf: "",
         notes: [],
       },
-      verdict: { kind: "healthy", headline: "Healthy: nothing is wrong", site: null, remedy: "", confidence: "high" },
+      verdict: {
+        kind: "healthy",
+        headline: "Healthy: nothing is wrong",
+        site: null,
+        remedy: "",
+        confidence: "high",
+      },
       peaks: { allocated_bytes: 640, requested_bytes: 600, active_bytes: 896, reserved_bytes: 1536 },
       peak: moment(2, 640, 1536),
       peak_reserved: moment(2, 640, 1536),
@@ -98,7 +104,11 @@ export function page(change = {}) {
       ticks_delta: deltas([0, 1, 2, 3, 5, 6]),
       time_delta: deltas([0, 10, 20, 30, 50, 60]),
       reserved_delta: deltas([1024, 1024, 1536, 1536, 1024, 1024]),
-      classes_delta: [deltas([0, 100, 100, 100, 100, 100]), deltas([0, 0, 256, 500, 0, 0]), deltas([0, 28, 28, 40, 28, 28])],
+      classes_delta: [
+        deltas([0, 100, 100, 100, 100, 100]),
+        deltas([0, 0, 256, 500, 0, 0]),
+        deltas([0, 28, 28, 40, 28, 28]),
+      ],
     },
     memory: {
       complete: true,
@@ -112,7 +122,13 @@ export function page(change = {}) {
         sort: [0, 1, 2],
         pending: [[1, 5]],
       },
-      sorts: { place: [1, 2, 4], rule: [0, 1, 1], requested: [100, 256, 500], size: [128, 256, 512], lane: [0, 0, 0] },
+      sorts: {
+        place: [1, 2, 4],
+        rule: [0, 1, 1],
+        requested: [100, 256, 500],
+        size: [128, 256, 512],
+        lane: [0, 0, 0],
+      },
       segments: {
         born_delta: deltas([0, 2]),
         life: [-1, 3],

@@ -32,6 +32,14 @@ pub(crate) fn run(workspace: &Workspace, check: bool) -> Result<(), Failure> {
     if !check {
         return workspace::run(node(workspace).arg("build.mjs").arg(workspace.path(ASSETS)));
     }
+    let mut formatted = node(workspace);
+    workspace::run(formatted.arg("node_modules/prettier/bin/prettier.cjs").args([
+        "--check",
+        "--log-level",
+        "warn",
+        ".",
+    ]))
+    .map_err(|failure| failure.hint("`npx prettier --write .` in `web/` formats everything"))?;
     let folder = workspace.target("web");
     workspace::run(node(workspace).arg("build.mjs").arg(&folder))?;
     let changed = FILES.iter().filter(|name| differ(&folder.join(name), &workspace.path(ASSETS).join(name)));

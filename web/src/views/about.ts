@@ -19,9 +19,16 @@ export function aboutView(app: App): Part {
   fact(facts, "Size", `${format.bytes(source.bytes)} (${format.count(source.bytes)} bytes)`);
   fact(facts, "Device", `${source.device} (${format.counted(source.devices, "device")} in the recording)`);
   fact(facts, "Events", events(report));
-  if (page.start_us > 0) fact(facts, "Started", new Date(page.start_us / 1000).toISOString().replace("T", " ").slice(0, 19) + " UTC");
+  if (page.start_us > 0)
+    fact(facts, "Started", new Date(page.start_us / 1000).toISOString().replace("T", " ").slice(0, 19) + " UTC");
   fact(facts, "Settings", format.settings(source.conf));
-  fact(facts, "History", source.complete ? "complete: starts at the first allocation" : `starts later: ${format.bytes(source.reserved_before)} were already reserved`);
+  fact(
+    facts,
+    "History",
+    source.complete
+      ? "complete: starts at the first allocation"
+      : `starts later: ${format.bytes(source.reserved_before)} were already reserved`,
+  );
   fact(facts, "Steps", steps(report));
   fact(facts, "Replay", replay(report));
   if (source.notes.length > 0) {
@@ -47,7 +54,9 @@ function steps({ steps: { count, how, unit } }: Report): string {
   }[how];
   if (!from) return "none found";
   const turn = unit === "" || unit.startsWith("call of ");
-  const name = turn ? `${count === 1 ? "turn" : "turns"}${unit === "" ? "" : ` (${format.clean(unit)})`}` : plural(count, format.clean(unit));
+  const name = turn
+    ? `${count === 1 ? "turn" : "turns"}${unit === "" ? "" : ` (${format.clean(unit)})`}`
+    : plural(count, format.clean(unit));
   return `${format.count(count)} ${name}, ${from}`;
 }
 
@@ -70,8 +79,11 @@ function replay({ replay: at }: Report): string {
 function left({ model }: App): string {
   if (model.page.served) return "served by gpuheap: every block is fetched when it is asked for";
   const { memory } = model;
-  if (memory.complete) return `holds every block (${format.count(memory.length)}) and every segment (${format.count(memory.ofSegments)})`;
-  const names = model.moments.filter(({ tick }) => memory.isExact(tick)).map(({ name }) => MOMENTS[name]?.title.toLowerCase());
+  if (memory.complete)
+    return `holds every block (${format.count(memory.length)}) and every segment (${format.count(memory.ofSegments)})`;
+  const names = model.moments
+    .filter(({ tick }) => memory.isExact(tick))
+    .map(({ name }) => MOMENTS[name]?.title.toLowerCase());
   const exact = names.length > 0 ? ` and all at these moments: ${names.join(", ")}` : "";
   return (
     `keeps ${format.count(memory.length)} of ${format.counted(memory.ofBlocks, "block")}, those that matter most${exact}; ` +

@@ -6,12 +6,8 @@ import * as format from "../format.js";
 import { lineChart } from "../chart.js";
 import type { Finding, Place } from "../report.js";
 import { part, type Part } from "./section.js";
+import { isLibrary, stackElement } from "./stack.js";
 import { fact, remedy, siteElement } from "./verdict.js";
-
-/** Stacks longer than this are cut: nobody reads on. */
-const LONGEST_STACK = 300;
-/** What a library's path looks like. */
-const LIBRARY = /(site|dist)-packages|[/\\]lib[/\\]python\d|^<|^\?\?$|torch[/\\]|\.(cpp|cc|cu|h|hpp)$/;
 
 export function findings(app: App): Part {
   const list = app.model.report.findings;
@@ -37,9 +33,20 @@ function one(app: App, finding: Finding, number: number): HTMLElement {
   if (finding.evidence.length > 0) {
     fact(facts, "Seen", h("ul", {}, ...finding.evidence.map((text) => h("li", {}, ...prose(text)))));
   }
-  if (finding.stack.length > 0) fact(facts, "Stack", stackElement(finding.stack));
-  const heading = h("h3", { id: `${nextId()}-title` }, h("span", { class: "mark" }, String(number)), " ", ...prose(finding.title));
-  const article = h("article", { id: `finding-${number}`, class: "finding", tabindex: -1, "aria-labelledby": heading.id });
+  if (finding.stack.length > 0) fact(facts, "Stack", stackElement(finding.stack, isLibrary));
+  const heading = h(
+    "h3",
+    { id: `${nextId()}-title` },
+    h("span", { class: "mark" }, String(number)),
+    " ",
+    ...prose(finding.title),
+  );
+  const article = h("article", {
+    id: `finding-${number}`,
+    class: "finding",
+    tabindex: -1,
+    "aria-labelledby": heading.id,
+  });
   // Its own name works as a link, too.
   article.append(h("span", { id: ownId(finding.id), class: "anchor" }), heading, facts);
   if (finding.growth.length > 1) article.append(growth(finding));
@@ -70,36 +77,6 @@ function siteIndex(app: App, site: Place | null): number {
   return app.model.sites.findIndex(
     (one) => one.file === site.file && one.line === site.line && one.function === site.function,
   );
-}
-
-/** The stack, innermost frame first, runs of library frames folded. */
-export function stackElement(stack: Place[]): HTMLElement {
-  const list = h("ol", { class: "stack" });
-  let folded: Place[] = [];
-  const frame = (place: Place) => h("li", {}, siteElement(place));
-  const flush = () => {
-    if (folded.length < 3) list.append(...folded.map(frame));
-    else {
-      const places = folded;
-      const item = h("li", { class: "folded" });
-      const unfold = button(`… ${places.length} library frames`, () => item.replaceWith(...places.map(frame)));
-      unfold.setAttribute("aria-label", `Show ${places.length} library frames`);
-      item.append(unfold);
-      list.append(item);
-    }
-    folded = [];
-  };
-  for (const place of stack.slice(0, LONGEST_STACK)) {
-    if (LIBRARY.test(place.file)) folded.push(place);
-    else {
-      flush();
-      list.append(frame(place));
-    }
-  }
-  flush();
-  const left = stack.length - LONGEST_STACK;
-  if (left > 0) list.append(h("li", { class: "faint" }, `and ${format.counted(left, "more frame")}`));
-  return list;
 }
 
 function growth(finding: Finding): HTMLElement {

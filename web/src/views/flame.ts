@@ -10,6 +10,7 @@ import type { Moment } from "../source.js";
 import { Surface } from "../surface.js";
 import { changeTint, classTint, type Face, paintRects, ROW } from "./flame/paint.js";
 import { Names } from "./flame/names.js";
+import { largestTable } from "./flame/table.js";
 import { part, type Part } from "./section.js";
 import { eventText } from "./timeline/change.js";
 
@@ -45,6 +46,8 @@ class View {
   #children!: { starts: Int32Array; list: Int32Array };
   #matched: Uint8Array | null = null;
   #selected: Uint8Array | null = null;
+  /** What `#layout` is of. */
+  #arranged = "";
   #layout: Layout = { rects: [], rows: 0, deeper: false };
 
   constructor(private readonly app: App) {
@@ -56,7 +59,10 @@ class View {
       "aria-label": "Search frames in the flame graph",
       oninput: () => this.#setQuery(this.#search.value),
     });
-    this.#against = h("select", { "aria-label": "Compare the picked moment with", onchange: () => void this.#compare() });
+    this.#against = h("select", {
+      "aria-label": "Compare the picked moment with",
+      onchange: () => void this.#compare(),
+    });
     this.#frame = h(
       "div",
       {
@@ -106,7 +112,20 @@ class View {
       h("label", { class: "group" }, "compare with ", this.#against),
       pin,
     );
-    return part("flame", "Flame graph", "Who holds the memory", tools, this.#crumbs, this.#frame, this.#info, this.#note, this.#table());
+    return part(
+      "flame",
+      "Flame graph",
+      "Who holds the memory",
+      tools,
+      this.#crumbs,
+      this.#frame,
+      this.#info,
+      this.#note,
+      largestTable(this.app, () => {
+        this.#weigh();
+        return { tree: this.#tree, weights: this.#now, starts: this.#children.starts, names: this.#names };
+      }),
+    );
   }
 
   get #tree(): FlameTree {
@@ -135,6 +154,7 @@ class View {
   #weigh(): void {
     if (!this.#stale) return;
     this.#stale = false;
+    this.#arranged = "";
     const { app } = this;
     const moment = app.moment.value;
     const tree = this.#tree;
@@ -166,16 +186,25 @@ class View {
     return marked;
   }
 
-  #draw(pen: Parameters<ConstructorParameters<typeof Surface>[2]>[0]): void {
+  /** Lays the tree out as it is now: keys do not wait for the next frame. */
+  #arrange(width: number): void {
     this.#weigh();
-    this.#layout = layout(this.#tree, this.#children, this.#extent, this.#rank, this.#zoom, pen.width);
+    if (this.#arranged === `${this.#zoom}/${width}`) return;
+    this.#arranged = `${this.#zoom}/${width}`;
+    this.#layout = layout(this.#tree, this.#children, this.#extent, this.#rank, this.#zoom, width);
+  }
+
+  #draw(pen: Parameters<ConstructorParameters<typeof Surface>[2]>[0]): void {
+    this.#arrange(pen.width);
     const height = Math.max(3, this.#layout.rows) * ROW;
     if (height !== this.#surface.height) {
       this.#surface.height = height;
       return;
     }
     const most = this.#then ? Math.abs(this.#rank[this.#zoom]) : 0;
-    const biggest = this.#then ? this.#layout.rects.reduce((top, { node }) => Math.max(top, this.#rank[node]), most) : 0;
+    const biggest = this.#then
+      ? this.#layout.rects.reduce((top, { node }) => Math.max(top, this.#rank[node]), most)
+      : 0;
     const focused = document.activeElement === this.#frame ? this.#focus : -1;
     paintRects(pen, this.#layout.rects, (rect) => this.#face(rect, biggest), focused, this.#hover);
     if (this.#layout.rects.length === 0) {
@@ -190,7 +219,7 @@ class View {
     const what = this.#tree.what[node];
     const name = this.#names.short(what);
     const strong = this.#matched?.[node] === 1 || this.#selected?.[node] === 1;
-    const dim = (this.#matched !== null && this.#matched[node] === 0) && !strong;
+    const dim = this.#matched !== null && this.#matched[node] === 0 && !strong;
     if (this.#then) {
       const change = this.#now.bytes[node] - this.#then.bytes[node];
       const sign = change === 0 ? "=" : format.change(change);
@@ -208,7 +237,11 @@ class View {
     const bytes = this.#now.bytes[node] ?? 0;
     const blocks = this.#now.blocks[node] ?? 0;
     const what = this.#tree.what[node];
-    const parts = [this.#names.full(what), format.bytes(bytes), `${format.share(bytes, this.#now.bytes[0])} of allocated`];
+    const parts = [
+      this.#names.full(what),
+      format.bytes(bytes),
+      `${format.share(bytes, this.#now.bytes[0])} of allocated`,
+    ];
     if (kindOf(what).is !== "not-kept") parts.push(format.counted(blocks, "block"));
     if (this.#then) {
       const before = this.#then.bytes[node];
@@ -224,7 +257,10 @@ class View {
     const { moment } = this.app;
     const against = this.#other ? `, against ${momentText(this.app, this.#other)}` : "";
     const sentence = `${format.bytes(this.#now.bytes[0])} held ${momentText(this.app, moment.value)}${against}`;
-    this.#frame.setAttribute("aria-label", `Flame graph: ${sentence}. Arrow keys move, Enter zooms in, Escape zooms out`);
+    this.#frame.setAttribute(
+      "aria-label",
+      `Flame graph: ${sentence}. Arrow keys move, Enter zooms in, Escape zooms out`,
+    );
     this.#surface.label = `Flame graph: ${sentence}`;
     this.#info.textContent = this.#hover >= 0 ? this.#sentence(this.#hover) : format.capitalized(sentence);
     const exact = moment.value.exact && (this.#other?.exact ?? true);
@@ -328,8 +364,10 @@ class View {
   }
 
   #key(event: KeyboardEvent): void {
-    if (event.ctrlKey || event.metaKey || event.altKey || this.#layout.rects.length === 0) return;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    this.#arrange(this.#surface.width);
     const { rects } = this.#layout;
+    if (rects.length === 0) return;
     const focus = this.#focus < 0 ? this.#zoom : this.#focus;
     const at = rects.find((rect) => rect.node === focus) ?? rects[0];
     const siblings = rects.filter((rect) => rect.row === at.row).sort((a, b) => a.x - b.x);
@@ -341,52 +379,12 @@ class View {
     else if (event.key === "ArrowDown") {
       to = rects.filter((rect) => this.#tree.parent[rect.node] === at.node).sort((a, b) => a.x - b.x)[0];
     } else if (event.key === "Enter" || event.key === " ") this.#zoomTo(at.node);
-    else if (event.key === "Escape" || event.key === "Backspace") this.#zoomTo(Math.max(0, this.#tree.parent[this.#zoom]));
+    else if (event.key === "Escape" || event.key === "Backspace")
+      this.#zoomTo(Math.max(0, this.#tree.parent[this.#zoom]));
     else if (event.key === "Home") this.#zoomTo(0);
     else return;
     event.preventDefault();
     if (to) this.#setFocus(to.node);
-  }
-
-  /** The largest sites of the moment as a table: made when it is opened. */
-  #table(): HTMLElement {
-    const body = h("tbody");
-    const fill = () => {
-      this.#weigh();
-      const tree = this.#tree;
-      const { starts } = this.#children;
-      const leaves: number[] = [];
-      for (let node = 1; node < tree.length; node++) {
-        if (starts[node + 1] === starts[node] && this.#now.bytes[node] > 0) leaves.push(node);
-      }
-      leaves.sort((a, b) => this.#now.bytes[b] - this.#now.bytes[a]);
-      body.replaceChildren(
-        ...leaves.slice(0, 20).map((node) =>
-          h(
-            "tr",
-            {},
-            h("td", { class: "number" }, format.bytes(this.#now.bytes[node])),
-            h("td", { class: "number" }, format.share(this.#now.bytes[node], this.#now.bytes[0])),
-            h("td", {}, tree.path(node).slice(1).map((at) => format.clean(this.#names.short(tree.what[at]), 60)).join(" › ")),
-          ),
-        ),
-      );
-    };
-    const head = ["held", "of allocated", "stack"].map((name, index) =>
-      h("th", { scope: "col", class: index < 2 ? "number" : "" }, name),
-    );
-    const details = h(
-      "details",
-      { ontoggle: () => details.open && fill() },
-      h("summary", {}, "The largest stacks as a table"),
-      h(
-        "div",
-        { class: "scroll", tabindex: 0, role: "region", "aria-label": "The largest stacks as a table" },
-        h("table", {}, h("thead", {}, h("tr", {}, ...head)), body),
-      ),
-    );
-    this.app.moment.on(() => details.open && fill());
-    return details;
   }
 }
 
@@ -395,4 +393,3 @@ export function momentText(app: App, moment: Moment): string {
   const name = app.model.momentName(moment.tick);
   return name && MOMENTS[name] ? MOMENTS[name].sentence : eventText(moment.tick);
 }
-

@@ -17,7 +17,17 @@ export function header(model: Model, help: () => void): { element: HTMLElement; 
   const element = h(
     "header",
     {},
-    h("div", { class: "top" }, title, h("div", { class: "tools" }, themeChoice(), button("?", help, { "aria-label": "Help: keys", title: "Help: keys" }))),
+    h(
+      "div",
+      { class: "top" },
+      title,
+      h(
+        "div",
+        { class: "tools" },
+        themeChoice(),
+        button("?", help, { "aria-label": "Help: keys", title: "Help: keys" }),
+      ),
+    ),
   );
   return { element, navigation };
 }
@@ -30,7 +40,9 @@ export function fillNavigation(navigation: HTMLElement, parts: Part[]): void {
     (entries) => {
       for (const entry of entries) seen.set(entry.target, entry.isIntersecting);
       const at = parts.findIndex((part) => seen.get(part.element));
-      links.forEach((link, index) => (index === at ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current")));
+      links.forEach((link, index) =>
+        index === at ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current"),
+      );
     },
     { rootMargin: "-25% 0px -60% 0px" },
   );
@@ -47,13 +59,22 @@ export function momentBar(app: App): HTMLElement {
     const event = model.momentName(moment.tick) ? `, after event ${format.count(Math.max(0, moment.tick - 1))}` : "";
     const time = moment.time === null ? "" : `, ${format.duration(moment.time)}`;
     const amounts = `${format.bytes(moment.allocated)} allocated of ${format.bytes(moment.reserved)} reserved`;
-    text.replaceChildren(h("strong", {}, format.capitalized(when)), h("span", { class: "faint" }, `${event}${time}`), h("span", { class: "amounts" }, amounts));
+    text.replaceChildren(
+      h("strong", {}, format.capitalized(when)),
+      h("span", { class: "faint" }, `${event}${time}`),
+      h("span", { class: "amounts" }, amounts),
+    );
     for (const one of buttons) one.element.setAttribute("aria-pressed", String(one.tick === moment.tick));
   };
   const buttons = model.moments
     .filter(({ name }) => MOMENTS[name])
     .map(({ name, tick }) => ({ tick, element: button(MOMENTS[name].title, () => void app.pick(tick)) }));
-  const bar = h("div", { class: "moment", role: "group", "aria-label": "Moment" }, text, h("span", { class: "group" }, ...buttons.map(({ element }) => element)));
+  const bar = h(
+    "div",
+    { class: "moment", role: "group", "aria-label": "Moment" },
+    text,
+    h("span", { class: "group" }, ...buttons.map(({ element }) => element)),
+  );
   if (model.steps.length > 0) {
     bar.append(
       h(
@@ -67,7 +88,9 @@ export function momentBar(app: App): HTMLElement {
   show();
   app.moment.on((moment) => {
     show();
-    app.announce(`${format.capitalized(momentText(app, moment))}: ${format.bytes(moment.allocated)} allocated of ${format.bytes(moment.reserved)} reserved`);
+    app.announce(
+      `${format.capitalized(momentText(app, moment))}: ${format.bytes(moment.allocated)} allocated of ${format.bytes(moment.reserved)} reserved`,
+    );
   });
   return bar;
 }

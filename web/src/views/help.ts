@@ -13,21 +13,35 @@ const KEYS: [string, string][] = [
 ];
 
 const CHARTS: [string, string][] = [
-  ["Timeline", "← → move, Enter picks, + − zoom, 0 or double click shows all, Shift with ← → or with a drag pans, a drag zooms; the wheel zooms after a click, or with Ctrl"],
+  [
+    "Timeline",
+    "← → move, Enter picks, + − zoom, 0 or double click shows all, Shift with ← → or with a drag pans, a drag zooms; the wheel zooms after a click, or with Ctrl",
+  ],
   ["Flame graph", "arrows move, Enter zooms in, Esc zooms out, Home shows all"],
-  ["Segment map", "← → go from block to block, ↑ ↓ from segment to segment, Enter zooms in, Esc zooms out, + − change the scale"],
+  [
+    "Segment map",
+    "← → go from block to block, ↑ ↓ from segment to segment, Enter zooms in, Esc zooms out, + − change the scale",
+  ],
 ];
 
 export function helpDialog(): HTMLDialogElement {
   const list = (rows: [string, string][], code: boolean) =>
-    h("dl", { class: "facts" }, ...rows.map(([key, text]) => h("div", {}, h("dt", {}, code ? h("kbd", {}, key) : key), h("dd", {}, text))));
+    h(
+      "dl",
+      { class: "facts" },
+      ...rows.map(([key, text]) => h("div", {}, h("dt", {}, code ? h("kbd", {}, key) : key), h("dd", {}, text))),
+    );
   const dialog = h(
     "dialog",
     { "aria-labelledby": "help-title" },
     h("h2", { id: "help-title" }, "Keys"),
     list(KEYS, true),
     list(CHARTS, false),
-    h("p", { class: "buttons" }, button("Close", () => dialog.close())),
+    h(
+      "p",
+      { class: "buttons" },
+      button("Close", () => dialog.close()),
+    ),
   );
   return dialog;
 }
@@ -38,7 +52,15 @@ export function globalKeys(app: App, sections: HTMLElement[], help: () => void):
   addEventListener("keydown", (event) => {
     const target = event.target as HTMLElement | null;
     const typing = target instanceof HTMLInputElement && target.type !== "checkbox" && target.type !== "radio";
-    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || typing || target instanceof HTMLSelectElement) return;
+    if (
+      event.defaultPrevented ||
+      event.ctrlKey ||
+      event.metaKey ||
+      event.altKey ||
+      typing ||
+      target instanceof HTMLSelectElement
+    )
+      return;
     if (document.querySelector("dialog[open]")) return;
     const moment = moments[event.key];
     const digit = /^[1-9]$/.test(event.key) ? Number(event.key) : 0;

@@ -58,7 +58,12 @@ function tabs(app: App, names: MomentName[], first: MomentName): HTMLElement {
     one.setAttribute("aria-labelledby", `${id}-tab-${index}`);
   });
   choose(names.indexOf(first));
-  return h("div", {}, h("div", { role: "tablist", class: "tabs", "aria-label": "Moment of the ledger" }, ...buttons), ...panels);
+  return h(
+    "div",
+    {},
+    h("div", { role: "tablist", class: "tabs", "aria-label": "Moment of the ledger" }, ...buttons),
+    ...panels,
+  );
 }
 
 function panel(name: MomentName, ledger: LedgerPart[]): HTMLElement {
@@ -69,7 +74,10 @@ function panel(name: MomentName, ledger: LedgerPart[]): HTMLElement {
   const whole = parts.reduce((sum, one) => sum + one.bytes, 0);
   const bar = h("div", { class: "ledger-bar", "aria-hidden": "true" });
   for (const one of parts) {
-    const piece = h("div", { class: `piece ${pattern(one)}`, title: `${format.clean(one.part, 200)} ${format.bytes(one.bytes)}` });
+    const piece = h("div", {
+      class: `piece ${pattern(one)}`,
+      title: `${format.clean(one.part, 200)} ${format.bytes(one.bytes)}`,
+    });
     colour(piece, one);
     piece.style.flexGrow = String(one.bytes / whole);
     if (one.bytes / whole > 0.07) piece.append(h("span", {}, format.clean(one.part, 60)));
@@ -117,7 +125,15 @@ function panel(name: MomentName, ledger: LedgerPart[]): HTMLElement {
 
 function pattern(one: LedgerPart): string {
   if (one.class !== null) return look(one.class).pattern;
-  return { rounding: look("rounding").pattern, pending: "mark-waiting", private_pool: "dots", free: "mark-free", stranded: "lines", outside: "cross", class: "plain" }[one.kind];
+  return {
+    rounding: look("rounding").pattern,
+    pending: "mark-waiting",
+    private_pool: "dots",
+    free: "mark-free",
+    stranded: "lines",
+    outside: "cross",
+    class: "plain",
+  }[one.kind];
 }
 
 function colour(element: HTMLElement, one: LedgerPart): void {

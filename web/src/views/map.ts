@@ -4,7 +4,7 @@ import type { App } from "../app.js";
 import { after } from "../columns.js";
 import { button, check, choice, h } from "../dom.js";
 import * as format from "../format.js";
-import { type Bar, type Group, type Row, rowBytes, rows } from "../maplayout.js";
+import { type Bar, figures, figuresText, type Group, groups, type Row, rowBytes, rows } from "../maplayout.js";
 import { pieces, type Piece, type Range, type Ranges, rangesAt } from "../ranges.js";
 import { Surface } from "../surface.js";
 import { legendItem, legendMark } from "./legend.js";
@@ -41,6 +41,10 @@ class View {
   #state: Ranges = { ranges: [], strays: 0, waiting: new Set() };
   #pieces = new Map<number, Piece[]>();
   #rows: Row[] = [];
+  /** Indices of the ranges in the order in which they are shown. */
+  #sequence: number[] = [];
+  /** Addresses of the ranges. */
+  #starts = new Float64Array(0);
   #laidOut = "";
   /** Bytes a row; 0 for what suits the whole. */
   #scale = 0;
@@ -74,7 +78,11 @@ class View {
   }
 
   part(): Part {
-    const search = h("input", { type: "search", placeholder: "Address, such as 0x7f…", "aria-label": "Find an address" });
+    const search = h("input", {
+      type: "search",
+      placeholder: "Address, such as 0x7f…",
+      "aria-label": "Find an address",
+    });
     const form = h(
       "form",
       {
@@ -111,7 +119,19 @@ class View {
       button("+", () => this.#rescale(0.5), { "aria-label": "Larger", title: "Larger" }),
     );
     const tools = h("div", { class: "tools" }, order.element, grouped, zoom, form);
-    return part("map", "Segments", "Segment map", tools, this.#figures, this.#crumbs, this.#scroll, this.#info, this.#note, this.#detail, this.#legend());
+    return part(
+      "map",
+      "Segments",
+      "Segment map",
+      tools,
+      this.#figures,
+      this.#crumbs,
+      this.#scroll,
+      this.#info,
+      this.#note,
+      this.#detail,
+      this.#legend(),
+    );
   }
 
   #legend(): HTMLElement {
@@ -131,7 +151,7 @@ class View {
   #rescale(factor: number): void {
     const ranges = this.#shown();
     const now = this.#scale || this.#fitting(ranges);
-    const total = ranges.reduce((sum, range) => sum + range.size, 0);
+    const total = figures(ranges).reserved;
     const next = now * factor;
     if (factor < 1 && total / next > MOST_ROWS / 4) return;
     if (factor > 1 && now >= total) return;
@@ -145,8 +165,7 @@ class View {
   }
 
   #fitting(ranges: Range[]): number {
-    const total = ranges.reduce((sum, range) => sum + range.size, 0);
-    const largest = ranges.reduce((most, range) => Math.max(most, range.size), 0);
+    const { reserved: total, largest } = figures(ranges);
     if (this.#alone >= 0) return Math.max(4096, total / Math.min(WANTED_ROWS, Math.max(1, Math.ceil(total / 2 ** 25))));
     return rowBytes(total, largest, WANTED_ROWS);
   }
@@ -162,14 +181,8 @@ class View {
     this.#hover = -1;
     const { ranges, strays } = this.#state;
     if (this.#alone >= 0 && !ranges.some((range) => range.address === this.#alone)) this.#alone = -1;
-    const reserved = ranges.reduce((sum, range) => sum + range.size, 0);
-    const free = ranges.reduce((sum, range) => sum + range.free, 0);
-    const largest = ranges.reduce((most, range) => Math.max(most, range.largestFree), 0);
-    const segments = ranges.reduce((sum, range) => sum + range.segments, 0);
-    const merged = segments === ranges.length ? "" : ` in ${format.counted(ranges.length, "range")}`;
-    const text =
-      `${format.counted(segments, "segment")}${merged}, ${format.bytes(reserved)} reserved; ` +
-      `${format.bytes(free)} free, at most ${format.bytes(largest)} in one piece`;
+    this.#starts = Float64Array.from(ranges, (range) => range.address);
+    const text = figuresText(ranges);
     const when = momentText(this.app, moment.value);
     this.#figures.textContent = `${format.capitalized(when)}: ${text}`;
     this.#surface.label = `Segment map ${when}: ${text}`;
@@ -189,7 +202,9 @@ class View {
     this.#laidOut = key;
     const ranges = this.#shown();
     const perRow = this.#scale || this.#fitting(ranges);
-    this.#rows = ranges.length > 0 ? rows(this.#state.ranges, this.#groups(ranges), perRow, width).slice(0, MOST_ROWS) : [];
+    const arranged = this.#arranged();
+    this.#sequence = arranged.flatMap((group) => group.ranges);
+    this.#rows = ranges.length > 0 ? rows(this.#state.ranges, arranged, perRow, width).slice(0, MOST_ROWS) : [];
     const total = Math.max(2, this.#rows.length) * ROW;
     const height = Math.min(MOST_HEIGHT, total);
     this.#scroll.style.height = `${height}px`;
@@ -197,22 +212,16 @@ class View {
     this.#surface.height = height;
   }
 
-  #groups(shown: Range[]): Group[] {
+  /** Indices of the ranges that are shown, as groups in their order. */
+  #arranged(): Group[] {
     const { ranges } = this.#state;
-    const indices = ranges.map((_, index) => index).filter((index) => shown.includes(ranges[index]));
-    if (this.#order === "size") indices.sort((a, b) => ranges[b].size - ranges[a].size);
-    if (!this.#grouped || this.#alone >= 0) return [{ title: "", ranges: indices }];
-    const groups = new Map<number, number[]>();
-    for (const index of indices) {
-      const list = groups.get(ranges[index].lane);
-      if (list) list.push(index);
-      else groups.set(ranges[index].lane, [index]);
+    const all = ranges.map((_, index) => index);
+    if (this.#alone >= 0) {
+      const one = all.filter((index) => ranges[index].address === this.#alone);
+      return groups(ranges, one, null);
     }
-    return [...groups].map(([lane, list]) => {
-      const bytes = list.reduce((sum, index) => sum + ranges[index].size, 0);
-      const free = list.reduce((sum, index) => sum + ranges[index].free, 0);
-      return { title: `${this.app.model.laneText(lane)}: ${format.bytes(bytes)}, ${format.bytes(free)} free`, ranges: list };
-    });
+    if (this.#order === "size") all.sort((a, b) => ranges[b].size - ranges[a].size);
+    return groups(ranges, all, this.#grouped ? (lane) => this.app.model.laneText(lane) : null);
   }
 
   #piecesOf = (index: number): Piece[] => {
@@ -263,7 +272,13 @@ class View {
 
   #pieceAt(range: number, address: number): { range: number; piece: Piece } | null {
     const list = this.#piecesOf(range);
-    const piece = list[after(Float64Array.from(list, (one) => one.address), address) - 1];
+    const piece =
+      list[
+        after(
+          Float64Array.from(list, (one) => one.address),
+          address,
+        ) - 1
+      ];
     return piece ? { range, piece } : null;
   }
 
@@ -279,7 +294,7 @@ class View {
 
   #located(address: number): { range: number; piece: Piece } | null {
     const { ranges } = this.#state;
-    const index = after(Float64Array.from(ranges, (range) => range.address), address) - 1;
+    const index = after(this.#starts, address) - 1;
     const range = ranges[index];
     if (!range || address >= range.address + range.size) return null;
     return this.#pieceAt(index, address);
@@ -289,7 +304,9 @@ class View {
     const at = this.#chosen < 0 ? null : this.#located(this.#chosen);
     this.#detail.hidden = at === null;
     if (!at) return;
-    this.#detail.replaceChildren(pieceDetail(this.app, this.app.moment.value.memory, at.piece, this.#state.ranges[at.range]));
+    this.#detail.replaceChildren(
+      pieceDetail(this.app, this.app.moment.value.memory, at.piece, this.#state.ranges[at.range]),
+    );
   }
 
   /** Scrolls to the chosen piece. */
@@ -320,7 +337,11 @@ class View {
     if (this.#alone < 0) return;
     const [range] = this.#shown();
     const name = range ? `${format.hex(range.address)}, ${format.bytes(range.size)}` : "";
-    this.#crumbs.replaceChildren(button("All segments", () => this.#zoomTo(-1), { class: "link" }), " › ", h("span", { "aria-current": "true" }, name));
+    this.#crumbs.replaceChildren(
+      button("All segments", () => this.#zoomTo(-1), { class: "link" }),
+      " › ",
+      h("span", { "aria-current": "true" }, name),
+    );
   }
 
   #find(text: string): void {
@@ -346,7 +367,13 @@ class View {
       if (address === this.#hover) return;
       this.#hover = address;
       canvas.style.cursor = at ? "pointer" : "default";
-      if (at) this.#info.textContent = pieceText(this.app, this.app.moment.value.memory, at.piece, this.#state.ranges[at.range]);
+      if (at)
+        this.#info.textContent = pieceText(
+          this.app,
+          this.app.moment.value.memory,
+          at.piece,
+          this.#state.ranges[at.range],
+        );
       this.#surface.invalidate();
     });
     canvas.addEventListener("mouseleave", () => {
@@ -366,7 +393,8 @@ class View {
     this.#refresh();
     const { ranges } = this.#state;
     if (ranges.length === 0) return;
-    const shown = this.#groups(this.#shown()).flatMap((group) => group.ranges);
+    this.#layout(this.#surface.width);
+    const shown = this.#sequence;
     const at = this.#chosen < 0 ? null : this.#located(this.#chosen);
     const place = at ? shown.indexOf(at.range) : -1;
     const first = (position: number, last = false) => {

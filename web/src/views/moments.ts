@@ -13,7 +13,11 @@ export function momentsTable(app: App): HTMLElement {
   const moments = model.moments.map(({ name, tick }) => ({ name, tick, at: nearest(timeline.ticks, tick) }));
   const known = moments.filter(({ name, at }) => at >= 0 && MOMENTS[name]);
   const head = known.map(({ name, tick }) =>
-    h("th", { scope: "col", class: "number" }, button(MOMENTS[name].title, () => void app.pick(tick), { class: "link" })),
+    h(
+      "th",
+      { scope: "col", class: "number" },
+      button(MOMENTS[name].title, () => void app.pick(tick), { class: "link" }),
+    ),
   );
   const row = (title: (Node | string)[], value: (moment: (typeof known)[number]) => string) =>
     h(
@@ -36,7 +40,13 @@ export function momentsTable(app: App): HTMLElement {
         return row([swatch(name), title], ({ at }) => format.bytes(timeline.classes[index][at]));
       }),
   );
-  const table = h("table", {}, h("caption", {}, "Allocated memory by class"), h("thead", {}, h("tr", {}, h("td"), ...head)), body);
+  const table = h(
+    "table",
+    {},
+    h("caption", {}, "Allocated memory by class"),
+    h("thead", {}, h("tr", {}, h("td"), ...head)),
+    body,
+  );
   return h(
     "details",
     {},

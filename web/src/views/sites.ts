@@ -71,7 +71,13 @@ class View {
     const none = button("Select none", () => this.app.site.set(-1));
     none.hidden = this.app.site.value < 0;
     this.app.site.on((site) => (none.hidden = site < 0));
-    const table = h("table", { class: "sites" }, h("caption", { class: "unseen" }, "Sites"), h("thead", {}, h("tr", {}, ...this.#heads)), this.#body);
+    const table = h(
+      "table",
+      { class: "sites" },
+      h("caption", { class: "unseen" }, "Sites"),
+      h("thead", {}, h("tr", {}, ...this.#heads)),
+      this.#body,
+    );
     return part(
       "sites",
       "Sites",
@@ -97,10 +103,16 @@ class View {
     });
     const columns: Column[] = [bytes("held now", (site) => this.#now[site])];
     model.moments.forEach(({ name }, index) => {
-      if (name !== "peak_reserved" && MOMENTS[name]) columns.push(bytes(titleAt(name), (site) => of(site).at[index] ?? 0));
+      if (name !== "peak_reserved" && MOMENTS[name])
+        columns.push(bytes(titleAt(name), (site) => of(site).at[index] ?? 0));
     });
     columns.push(bytes("most ever", (site) => of(site).most));
-    columns.push({ title: "blocks", number: true, value: (site) => of(site).count, text: (site) => format.count(of(site).count) });
+    columns.push({
+      title: "blocks",
+      number: true,
+      value: (site) => of(site).count,
+      text: (site) => format.count(of(site).count),
+    });
     const times = model.hasTimes;
     const life = (site: number) => (times ? of(site).lifetime_us : of(site).lifetime_events);
     columns.push({
@@ -122,8 +134,18 @@ class View {
         return growth === null ? "–" : growth === 0 ? "0 B" : format.change(growth);
       },
     });
-    columns.push({ title: "class", number: false, value: (site) => model.classes[of(site).class]?.title ?? "", text: (site) => model.classes[of(site).class]?.title ?? "unknown" });
-    columns.push({ title: "site", number: false, value: (site) => model.siteText(site, true), text: (site) => model.siteText(site) });
+    columns.push({
+      title: "class",
+      number: false,
+      value: (site) => model.classes[of(site).class]?.title ?? "",
+      text: (site) => model.classes[of(site).class]?.title ?? "unknown",
+    });
+    columns.push({
+      title: "site",
+      number: false,
+      value: (site) => model.siteText(site, true),
+      text: (site) => model.siteText(site),
+    });
     return columns;
   }
 
@@ -133,7 +155,9 @@ class View {
     const { memory, tick, exact } = moment.value;
     const named = model.moments.findIndex((one) => one.tick === tick);
     this.#note.hidden = exact || named >= 0;
-    this.#note.textContent = this.#note.hidden ? "" : "Held now: only blocks that this file keeps are counted at this moment";
+    this.#note.textContent = this.#note.hidden
+      ? ""
+      : "Held now: only blocks that this file keeps are counted at this moment";
     if (named >= 0) {
       this.#now = Float64Array.from(model.sites, (site) => site.at[named] ?? 0);
       return;

@@ -64,7 +64,12 @@ class View {
     this.#span = this.#whole();
     this.#drawn = this.#draw();
     this.#flags = flags(app);
-    this.#strip = strip(model, () => this.#xs(model.timeline), () => this.#whole(), (span) => this.#show(span));
+    this.#strip = strip(
+      model,
+      () => this.#xs(model.timeline),
+      () => this.#whole(),
+      (span) => this.#show(span),
+    );
     this.#mounted = mounted(this.#host, HEIGHT, (width) => this.#make(width));
     app.moment.on(() => this.#place());
     app.site.on(() => this.#refresh());
@@ -132,7 +137,8 @@ class View {
         return ever ? [legendItem(name, title, h("span", { class: "number" }, format.bytes(classes[index])))] : [];
       });
       items.push(legendMark("reserved", "reserved", h("span", { class: "number" }, format.bytes(reserved))));
-      if (this.#limit !== null) items.push(legendMark("limit", "limit", h("span", { class: "number" }, format.bytes(this.#limit))));
+      if (this.#limit !== null)
+        items.push(legendMark("limit", "limit", h("span", { class: "number" }, format.bytes(this.#limit))));
       if (app.site.value >= 0) {
         const partly = app.model.memory.complete ? "" : " (blocks in this file)";
         items.push(legendMark("site", `${app.model.siteText(app.site.value)}${partly}`));
@@ -169,7 +175,8 @@ class View {
 
   #draw(): Drawn {
     const { model, site } = this.app;
-    const wanted = site.value < 0 ? null : model.memory.sorts.place.map((place) => Number(model.tree.site[place] === site.value));
+    const wanted =
+      site.value < 0 ? null : model.memory.sorts.place.map((place) => Number(model.tree.site[place] === site.value));
     const line = wanted ? model.memory.through(this.#timeline.ticks, Uint8Array.from(wanted)) : null;
     return { timeline: this.#timeline, xs: this.#xs(this.#timeline), site: line };
   }

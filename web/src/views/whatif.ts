@@ -44,7 +44,8 @@ function answer(curves: WhatIfCurve[], recorded: WhatIfCurve): string {
   if (!best) return "No setting that was tried is worth changing to";
   const saves = recorded.peak_reserved_bytes - best.peak_reserved_bytes;
   const name = `With ${best.conf === "" ? "stock settings" : format.clean(best.conf, 200)}`;
-  if (recorded.oom && !best.oom) return `${name} all that was recorded runs; with the recorded settings it runs out of memory`;
+  if (recorded.oom && !best.oom)
+    return `${name} all that was recorded runs; with the recorded settings it runs out of memory`;
   return `${name} the program reserves ${format.bytes(saves)} (${format.share(saves, recorded.peak_reserved_bytes)}) less at the peak`;
 }
 
@@ -88,7 +89,13 @@ function along(curve: WhatIfCurve, ticks: number[]): (number | null)[] {
   });
 }
 
-function settingsTable(app: App, curves: WhatIfCurve[], recorded: WhatIfCurve, off: Set<number>, draw: () => void): HTMLElement {
+function settingsTable(
+  app: App,
+  curves: WhatIfCurve[],
+  recorded: WhatIfCurve,
+  off: Set<number>,
+  draw: () => void,
+): HTMLElement {
   const rows = curves.map((curve, index) => {
     const mark = MARKS[index % 26];
     const toggle = h("input", {

@@ -24,7 +24,11 @@ for (const [recording, options] of [
     await page.evaluate(axe);
     const { violations, passed } = await page.evaluate(async () => {
       const found = await globalThis.axe.run(document);
-      const short = ({ id, impact, nodes }) => ({ id, impact, nodes: nodes.map((node) => node.html.slice(0, 200)) });
+      const short = ({ id, impact, nodes }) => ({
+        id,
+        impact,
+        nodes: nodes.map((node) => node.html.slice(0, 200)),
+      });
       return { violations: found.violations.map(short), passed: found.passes.length };
     });
     assert.ok(passed > 20, `${passed} rules applied`);

@@ -7,7 +7,7 @@ import test from "node:test";
 import { deltas, page as sample } from "../sample.mjs";
 import { drawn, explain, open, out, PARTS, shell, show, text } from "./support.mjs";
 
-const MARKUP = '<img src=x onerror=alert(1)></script><script>alert(2)</script>';
+const MARKUP = "<img src=x onerror=alert(1)></script><script>alert(2)</script>";
 const CONTROL = "a\u202eb\u0000c\u001b[2Jd\u2066e";
 
 /** A recording as JSON, whose every name is `name`. */
@@ -75,14 +75,45 @@ for (const [title, name] of [
 test("names in the report, too", async () => {
   const data = sample();
   const site = { file: MARKUP, line: 1, function: MARKUP };
-  const finding = { id: MARKUP, kind: "leak", title: MARKUP, site, stack: [site], bytes: 2 ** 64, bytes_per_step: 1, confidence: "low" };
+  const finding = {
+    id: MARKUP,
+    kind: "leak",
+    title: MARKUP,
+    site,
+    stack: [site],
+    bytes: 2 ** 64,
+    bytes_per_step: 1,
+    confidence: "low",
+  };
   data.report.verdict = { kind: MARKUP, headline: MARKUP, site, remedy: MARKUP, confidence: "low" };
-  data.report.findings = [{ ...finding, evidence: [MARKUP, CONTROL], remedy: { text: MARKUP, conf: MARKUP, saves_bytes: 1 }, growth: [1, 2 ** 64], event: 1e12 }];
+  data.report.findings = [
+    {
+      ...finding,
+      evidence: [MARKUP, CONTROL],
+      remedy: { text: MARKUP, conf: MARKUP, saves_bytes: 1 },
+      growth: [1, 2 ** 64],
+      event: 1e12,
+    },
+  ];
   data.report.source.notes = [MARKUP];
   data.report.source.path = MARKUP;
-  data.report.ledgers = { peak: [{ part: MARKUP, kind: "class", class: "parameters", bytes: 2 ** 64, detail: MARKUP }] };
+  data.report.ledgers = {
+    peak: [{ part: MARKUP, kind: "class", class: "parameters", bytes: 2 ** 64, detail: MARKUP }],
+  };
   data.report.classes = [{ class: MARKUP, rule: MARKUP, bytes: 1, blocks: 1 }];
-  data.whatif = [{ conf: MARKUP, role: "recorded", peak_reserved_bytes: 1, peak_allocated_bytes: 1, oom: true, exact: false, best: false, ticks_delta: [0, 3], reserved_delta: [1, 1] }];
+  data.whatif = [
+    {
+      conf: MARKUP,
+      role: "recorded",
+      peak_reserved_bytes: 1,
+      peak_allocated_bytes: 1,
+      oom: true,
+      exact: false,
+      best: false,
+      ticks_delta: [0, 3],
+      reserved_delta: [1, 1],
+    },
+  ];
   const { page, close } = await open(shell("names", data));
   for (const id of PARTS) await show(page, id);
   assert.equal(await page.locator("img, main script").count(), 0);
@@ -97,7 +128,11 @@ test("an empty recording says so", async () => {
     moments: [],
     sites: [],
     lanes: [],
-    places: { strings: [""], frames: { function: [], file: [], line: [], kind: [] }, tree: { caller: [0], frame: [-1], site: [-1] } },
+    places: {
+      strings: [""],
+      frames: { function: [], file: [], line: [], kind: [] },
+      tree: { caller: [0], frame: [-1], site: [-1] },
+    },
     timeline: { ticks_delta: [], time_delta: [], reserved_delta: [], classes_delta: [[], [], []] },
   });
   data.memory.blocks = { born_delta: [], life: [], address_delta: [], sort: [], pending: [] };
@@ -107,7 +142,8 @@ test("an empty recording says so", async () => {
   for (const id of PARTS) await show(page, id);
   for (const id of ["timeline", "flame", "map"]) {
     if (await page.locator(`.${id}`).count()) await page.locator(`.${id}`).focus();
-    for (const key of ["ArrowRight", "ArrowDown", "Enter", "+", "0", "Escape", "]", "p"]) await page.keyboard.press(key);
+    for (const key of ["ArrowRight", "ArrowDown", "Enter", "+", "0", "Escape", "]", "p"])
+      await page.keyboard.press(key);
   }
   assert.match(await text(page, "#timeline p"), /no events/);
   await close();
@@ -150,7 +186,12 @@ test("a hundred thousand sites and deep stacks", async () => {
   tree.caller = [0, ...numbers.map((index) => (index < 2000 ? index : 0))];
   tree.frame = [-1, ...numbers];
   tree.site = [-1, ...numbers];
-  data.sites = numbers.map((index) => ({ ...data.sites[0], function: `function_${index}`, line: index + 1, at: [index, 0] }));
+  data.sites = numbers.map((index) => ({
+    ...data.sites[0],
+    function: `function_${index}`,
+    line: index + 1,
+    at: [index, 0],
+  }));
   data.memory.sorts = {
     place: numbers.map((index) => index + 1),
     rule: numbers.map((index) => index % 2),

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { box, drawn, explain, open, show, text } from "./support.mjs";
+import { box, colours, drawn, explain, open, show, text } from "./support.mjs";
 
 const file = explain("examples/gpt2_varlen.pickle.gz");
 const leak = explain("examples/loss_accumulate.pickle.gz");
@@ -141,20 +141,28 @@ on("links go to findings and parts", { hash: "#finding-1" }, async (page) => {
   assert.equal(await page.evaluate(() => document.activeElement?.id), "flame");
 });
 
-on("a finding has a link by its own name, its growth, and a moment", { hash: "#leak-1" }, async (page) => {
-  assert.equal(await page.evaluate(() => document.activeElement?.id), "finding-1");
-  await drawn(page);
-  assert.ok(await page.locator("#finding-1 .growth canvas").isVisible());
-  await page.locator("#finding-1").getByRole("button", { name: /Show at/ }).click();
-  assert.match(await at(page), /^\d+$/);
-  assert.ok(await page.locator("#timeline .mark-site").isVisible(), "its site is a line of the timeline");
-  const unfold = page.locator("#findings .folded button").first();
-  if (await unfold.count()) {
-    const frames = await page.locator("#findings .stack li").count();
-    await unfold.click();
-    assert.ok((await page.locator("#findings .stack li").count()) > frames);
-  }
-}, leak);
+on(
+  "a finding has a link by its own name, its growth, and a moment",
+  { hash: "#leak-1" },
+  async (page) => {
+    assert.equal(await page.evaluate(() => document.activeElement?.id), "finding-1");
+    await drawn(page);
+    assert.ok(await page.locator("#finding-1 .growth canvas").isVisible());
+    await page
+      .locator("#finding-1")
+      .getByRole("button", { name: /Show at/ })
+      .click();
+    assert.match(await at(page), /^\d+$/);
+    assert.ok(await page.locator("#timeline .mark-site").isVisible(), "its site is a line of the timeline");
+    const unfold = page.locator("#findings .folded button").first();
+    if (await unfold.count()) {
+      const frames = await page.locator("#findings .stack li").count();
+      await unfold.click();
+      assert.ok((await page.locator("#findings .stack li").count()) > frames);
+    }
+  },
+  leak,
+);
 
 on("the flame graph names, searches, zooms and compares", {}, async (page) => {
   await show(page, "flame");
@@ -207,7 +215,9 @@ on("a pinned moment can be compared with", {}, async (page) => {
 });
 
 async function pinnedLabel(page) {
-  return page.$$eval("#flame option", (options) => options.map((option) => option.textContent).find((name) => name.startsWith("pinned")));
+  return page.$$eval("#flame option", (options) =>
+    options.map((option) => option.textContent).find((name) => name.startsWith("pinned")),
+  );
 }
 
 on("the segment map names, zooms and finds addresses", {}, async (page) => {
@@ -289,7 +299,10 @@ on("other settings can be hidden and copied", {}, async (page) => {
   const before = await page.locator("#whatif .chart").getAttribute("aria-label");
   await page.getByLabel("Show the line C").uncheck();
   assert.notEqual(await page.locator("#whatif .chart").getAttribute("aria-label"), before);
-  await page.getByRole("button", { name: /^Copy export/ }).first().click();
+  await page
+    .getByRole("button", { name: /^Copy export/ })
+    .first()
+    .click();
   await page.waitForFunction(() => /Copied|did not allow/.test(document.querySelector("[role=status]").textContent));
 });
 
@@ -330,14 +343,20 @@ on("everything can be reached by the keyboard, with the focus in sight", {}, asy
     assert.ok(where.shown, `the focus can be seen in ${where.part}`);
     seen.add(where.part);
   }
-  for (const part of ["verdict", "findings", "timeline", "flame", "map", "ledger", "whatif", "sites"]) assert.ok(seen.has(part), part);
+  for (const part of ["verdict", "findings", "timeline", "flame", "map", "ledger", "whatif", "sites"])
+    assert.ok(seen.has(part), part);
 });
 
-on("a narrow window scrolls one way only", { width: 360, height: 700 }, async (page) => {
-  for (const id of ["timeline", "flame", "map", "ledger", "whatif", "sites"]) await show(page, id);
-  const wide = await page.evaluate(() => document.documentElement.scrollWidth);
-  assert.ok(wide <= 360, `${wide}`);
-}, leak);
+on(
+  "a narrow window scrolls one way only",
+  { width: 360, height: 700 },
+  async (page) => {
+    for (const id of ["timeline", "flame", "map", "ledger", "whatif", "sites"]) await show(page, id);
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+    assert.ok(wide <= 360, `${wide}`);
+  },
+  leak,
+);
 
 on("paper is white, unfolded and sharp", { dark: true }, async (page) => {
   await page.emulateMedia({ media: "print", colorScheme: "dark" });
@@ -346,9 +365,15 @@ on("paper is white, unfolded and sharp", { dark: true }, async (page) => {
     background: getComputedStyle(document.querySelector("section")).backgroundColor,
     folded: document.querySelectorAll(".folded").length,
     closed: document.querySelectorAll("details:not([open])").length,
-    blank: [...document.querySelectorAll("#flame canvas, #map canvas, .plot canvas")].filter(({ width }) => width < 880).length,
+    blank: [...document.querySelectorAll("#flame canvas, #map canvas, .plot canvas")].filter(({ width }) => width < 880)
+      .length,
   }));
-  assert.deepEqual({ background, folded, closed, blank }, { background: "rgb(255, 255, 255)", folded: 0, closed: 0, blank: 0 });
+  assert.deepEqual(
+    { background, folded, closed, blank },
+    { background: "rgb(255, 255, 255)", folded: 0, closed: 0, blank: 0 },
+  );
+  assert.ok((await colours(page, "#flame canvas")) > 2, "the flame graph is drawn");
+  assert.ok((await colours(page, "#map canvas")) > 2, "the segment map is drawn");
   const paper = await page.pdf({ format: "A4" });
   assert.ok(paper.length > 20_000);
   await page.emulateMedia({ media: "screen", colorScheme: "dark" });

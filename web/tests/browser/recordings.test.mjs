@@ -4,7 +4,15 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { colours, explain, open, PARTS, recordings, show, text } from "./support.mjs";
 
-const LOOPS = ["plain_adam", "running_loss", "side_stream", "leak_oom", "kv_cache", "varlen_train_expandable", "late_recording_leak"];
+const LOOPS = [
+  "plain_adam",
+  "running_loss",
+  "side_stream",
+  "leak_oom",
+  "kv_cache",
+  "varlen_train_expandable",
+  "late_recording_leak",
+];
 const all = [
   ...recordings("recordings/models"),
   ...recordings("recordings/edge"),

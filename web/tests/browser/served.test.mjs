@@ -33,15 +33,29 @@ before(async () => {
     const api = "/api/recordings/one%2Ftwo/";
     if (pathname === `${api}page`) {
       const data = sample({ served: { recording: "one/two" } });
-      data.memory = { ...data.memory, complete: false, blocks: { born_delta: [], life: [], address_delta: [], sort: [], pending: [] } };
+      data.memory = {
+        ...data.memory,
+        complete: false,
+        blocks: { born_delta: [], life: [], address_delta: [], sort: [], pending: [] },
+      };
       return json(data);
     }
     if (pathname === `${api}moment`) return json(moment(Number(searchParams.get("tick"))));
     if (pathname === `${api}timeline`) return json(sample().timeline);
     if (pathname === `${api}whatif`) {
       tries += 1;
-      const curve = { conf: "", role: "recorded", peak_reserved_bytes: 1536, peak_allocated_bytes: 640, oom: false, exact: true, best: false };
-      return tries < 2 ? json({}, 202) : json({ curves: [{ ...curve, ticks_delta: [0, 2, 3], reserved_delta: [1024, 512, -512] }] });
+      const curve = {
+        conf: "",
+        role: "recorded",
+        peak_reserved_bytes: 1536,
+        peak_allocated_bytes: 640,
+        oom: false,
+        exact: true,
+        best: false,
+      };
+      return tries < 2
+        ? json({}, 202)
+        : json({ curves: [{ ...curve, ticks_delta: [0, 2, 3], reserved_delta: [1024, 512, -512] }] });
     }
     return send("text/plain", "not here", pathname === "/favicon.ico" ? 204 : 404);
   });

@@ -75,8 +75,13 @@ export function html(data, source = null) {
 }
 
 /** Opens a page with the network off. Whatever goes wrong in it fails the test that calls `close`. */
-export async function open(file, { hash = "", width = 1280, height = 900, dark = false, ready = "", online = null } = {}) {
-  const context = await (await launched()).newContext({
+export async function open(
+  file,
+  { hash = "", width = 1280, height = 900, dark = false, ready = "", online = null } = {},
+) {
+  const context = await (
+    await launched()
+  ).newContext({
     viewport: { width, height },
     colorScheme: dark ? "dark" : "light",
     reducedMotion: "reduce",

@@ -90,7 +90,12 @@ test("segments become ranges with blocks, free pieces and waiting blocks", () =>
     ],
   );
   assert.equal(strays, 0);
-  const list = pieces(model.memory, ranges[0], waiting).map(({ address, size, row, waiting: waits }) => [address, size, row, waits]);
+  const list = pieces(model.memory, ranges[0], waiting).map(({ address, size, row, waiting: waits }) => [
+    address,
+    size,
+    row,
+    waits,
+  ]);
   assert.deepEqual(list, [
     [0x1000, 128, 0, false],
     [0x1080, 128, -1, false],
@@ -110,7 +115,10 @@ test("neighbours of an expandable range are one", () => {
     expandable: [1, 1, 1],
   };
   const { ranges } = rangesAt(new Model(data).memory, 0);
-  assert.deepEqual(ranges.map(({ address, size, segments }) => [address, size, segments]), [[0x1000, 12288, 3]]);
+  assert.deepEqual(
+    ranges.map(({ address, size, segments }) => [address, size, segments]),
+    [[0x1000, 12288, 3]],
+  );
 });
 
 test("an empty recording is a page, too", async () => {
@@ -119,7 +127,11 @@ test("an empty recording is a page, too", async () => {
     moments: [],
     sites: [],
     lanes: [],
-    places: { strings: [""], frames: { function: [], file: [], line: [], kind: [] }, tree: { caller: [0], frame: [-1], site: [-1] } },
+    places: {
+      strings: [""],
+      frames: { function: [], file: [], line: [], kind: [] },
+      tree: { caller: [0], frame: [-1], site: [-1] },
+    },
     timeline: { ticks_delta: [], time_delta: [], reserved_delta: [], classes_delta: [[], [], []] },
   });
   nothing.memory = {
@@ -145,8 +157,17 @@ test("links name a part and a moment", () => {
 
 test("searching sorted columns", () => {
   const column = [1, 3, 3, 8];
-  assert.deepEqual([0, 1, 3, 9].map((value) => after(column, value)), [0, 1, 3, 4]);
-  assert.deepEqual([0, 1, 3, 9].map((value) => from(column, value)), [0, 0, 1, 4]);
-  assert.deepEqual([0, 2, 6, 99].map((value) => nearest(column, value)), [0, 0, 3, 3]);
+  assert.deepEqual(
+    [0, 1, 3, 9].map((value) => after(column, value)),
+    [0, 1, 3, 4],
+  );
+  assert.deepEqual(
+    [0, 1, 3, 9].map((value) => from(column, value)),
+    [0, 0, 1, 4],
+  );
+  assert.deepEqual(
+    [0, 2, 6, 99].map((value) => nearest(column, value)),
+    [0, 0, 3, 3],
+  );
   assert.equal(nearest([], 1), -1);
 });

@@ -86,11 +86,14 @@ test("a layout fills its width, and what is searched counts once", async () => {
   const weights = tree.weigh(await sourceOf(model).moment(3));
   const { rects, rows } = layout(tree, tree.children(), weights.bytes, weights.bytes, 0, 640);
   assert.equal(rows, 3);
-  assert.deepEqual(rects.map(({ row, x, width }) => [row, x, width]), [
-    [0, 0, 640],
-    [1, 0, 640],
-    [2, 0, 512],
-  ]);
+  assert.deepEqual(
+    rects.map(({ row, x, width }) => [row, x, width]),
+    [
+      [0, 0, 640],
+      [1, 0, 640],
+      [2, 0, 512],
+    ],
+  );
   assert.equal(matchedBytes(tree, weights.bytes, Uint8Array.from([0, 1, 1])), 640);
 });
 
@@ -119,12 +122,18 @@ test("zooming stays within the whole", () => {
 
 test("areas are stacked from the bottom", () => {
   const columns = [Float64Array.of(1, 2), Float64Array.of(10, 20), Float64Array.of(100, 200)];
-  assert.deepEqual(stacked(columns, [2, 0, 1]).map((column) => [...column]), [
-    [100, 200],
-    [101, 202],
-    [111, 222],
-  ]);
-  assert.deepEqual(stackOrder([{ name: "rounding" }, { name: "activations" }, { name: "parameters" }, { name: "new" }]), [2, 1, 0, 3]);
+  assert.deepEqual(
+    stacked(columns, [2, 0, 1]).map((column) => [...column]),
+    [
+      [100, 200],
+      [101, 202],
+      [111, 222],
+    ],
+  );
+  assert.deepEqual(
+    stackOrder([{ name: "rounding" }, { name: "activations" }, { name: "parameters" }, { name: "new" }]),
+    [2, 1, 0, 3],
+  );
 });
 
 test("segments are drawn to scale, long ones over several rows", () => {
@@ -136,7 +145,10 @@ test("segments are drawn to scale, long ones over several rows", () => {
     [[0, 0, 100, 200]],
     [[1, 0, 100, 200]],
     [[1, 100, 200, 200]],
-    [[1, 200, 250, 100], [2, 0, 10, 20]],
+    [
+      [1, 200, 250, 100],
+      [2, 0, 10, 20],
+    ],
   ]);
   assert.equal(maps.rowBytes(0, 0, 18), 4096);
 });

@@ -15,7 +15,13 @@ export interface Face {
   strong: boolean;
 }
 
-export function paintRects(pen: Pen, rects: readonly Rect[], face: (rect: Rect) => Face, focus: number, hover: number): void {
+export function paintRects(
+  pen: Pen,
+  rects: readonly Rect[],
+  face: (rect: Rect) => Face,
+  focus: number,
+  hover: number,
+): void {
   const { context } = pen;
   context.font = "12px system-ui, sans-serif";
   context.textBaseline = "middle";
@@ -46,7 +52,12 @@ function outline({ context }: Pen, rects: readonly Rect[], node: number, color: 
   if (!rect) return;
   context.strokeStyle = color;
   context.lineWidth = width;
-  context.strokeRect(rect.x + width / 2, rect.row * ROW + width / 2, Math.max(1, rect.width - 1 - width), ROW - 1 - width);
+  context.strokeRect(
+    rect.x + width / 2,
+    rect.row * ROW + width / 2,
+    Math.max(1, rect.width - 1 - width),
+    ROW - 1 - width,
+  );
 }
 
 /** A character's width in pixels, about: measuring every text would be slow. */
@@ -75,5 +86,9 @@ export function changeTint(change: number, most: number): string {
   const part = most > 0 ? Math.min(1, Math.abs(change) / most) : 0;
   const ground = isDark() ? "#3a424d" : "#e4e8ed";
   if (change === 0) return ground;
-  return mix(ground, change > 0 ? (isDark() ? "#e0685c" : "#d9503f") : isDark() ? "#5b9be0" : "#3f82cf", 0.25 + 0.75 * Math.sqrt(part));
+  return mix(
+    ground,
+    change > 0 ? (isDark() ? "#e0685c" : "#d9503f") : isDark() ? "#5b9be0" : "#3f82cf",
+    0.25 + 0.75 * Math.sqrt(part),
+  );
 }

@@ -6,10 +6,8 @@ import * as format from "../../format.js";
 import type { Memory } from "../../memory.js";
 import { NEVER } from "../../memory.js";
 import type { Piece, Range } from "../../ranges.js";
+import { stackElement } from "../stack.js";
 import { fact } from "../verdict.js";
-
-/** Frames that are shown at first. */
-const FRAMES = 40;
 
 /** One sentence, for the line below the map and for screen readers. */
 export function pieceText(app: App, memory: Memory, piece: Piece, range: Range): string {
@@ -42,7 +40,11 @@ export function pieceDetail(app: App, memory: Memory, piece: Piece, range: Range
   const facts = h("dl", { class: "facts" });
   fact(facts, "Address", h("code", {}, `${format.hex(piece.address)} to ${format.hex(piece.address + piece.size)}`));
   fact(facts, "Size", `${format.bytes(piece.size)} (${format.count(piece.size)} bytes)`);
-  fact(facts, "Segment", `${format.hex(range.address)}, ${format.bytes(range.size)}${range.expandable ? `, expandable, ${format.counted(range.segments, "piece")}` : ""}`);
+  fact(
+    facts,
+    "Segment",
+    `${format.hex(range.address)}, ${format.bytes(range.size)}${range.expandable ? `, expandable, ${format.counted(range.segments, "piece")}` : ""}`,
+  );
   fact(facts, "Pool", model.laneText(range.lane));
   if (piece.row < 0) return facts;
   const sort = memory.sort[piece.row];
@@ -56,9 +58,12 @@ export function pieceDetail(app: App, memory: Memory, piece: Piece, range: Range
   fact(facts, "Freed", freed === NEVER ? "never" : `in event ${format.count(freed - 1)}`);
   if (piece.waiting) fact(facts, "Waits", "its memory is free only when another stream is done with it");
   fact(facts, "Site", model.siteText(site, true), " ", site >= 0 ? button("Select", () => app.site.set(site)) : "");
-  const frames = model.stack(place);
-  const list = h("ol", { class: "stack" }, ...frames.slice(0, FRAMES).map((frame) => h("li", {}, h("code", {}, model.frameText(frame, true)))));
-  if (frames.length > FRAMES) list.append(h("li", { class: "faint" }, `and ${format.counted(frames.length - FRAMES, "more frame")}`));
-  if (frames.length > 0) fact(facts, "Stack", list);
+  const stack = model.stack(place).map((frame) => ({ ...model.framePlace(frame), kind: model.frames.kind[frame] }));
+  if (stack.length > 0)
+    fact(
+      facts,
+      "Stack",
+      stackElement(stack, (frame) => frame.kind === 0),
+    );
   return facts;
 }

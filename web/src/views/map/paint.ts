@@ -73,7 +73,8 @@ function paintBar(pen: Pen, scene: Scene, bar: Bar, y: number): void {
     context.globalAlpha = dim ? 0.25 : 1;
     const fill = width >= PATTERN_WIDTH ? name : `=${name}`;
     if (piece.waiting) context.fillStyle = waitingFill(pen.ratio);
-    else if (fill !== lastFill) context.fillStyle = width >= PATTERN_WIDTH ? classFill(name, pen.ratio) : classColor(name);
+    else if (fill !== lastFill)
+      context.fillStyle = width >= PATTERN_WIDTH ? classFill(name, pen.ratio) : classColor(name);
     lastFill = piece.waiting ? "" : fill;
     context.fillRect(left, y, width, BAR);
     drawnTo = Math.max(left + 0.8, Math.floor(right));

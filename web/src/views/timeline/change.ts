@@ -8,7 +8,12 @@ import { swatch } from "../legend.js";
 /** Blocks that are named. */
 const NAMED = 3;
 
-export function readout(model: Model, timeline: Timeline, index: number, site: { text: string; bytes: number } | null): Node[] {
+export function readout(
+  model: Model,
+  timeline: Timeline,
+  index: number,
+  site: { text: string; bytes: number } | null,
+): Node[] {
   const tick = timeline.ticks[index];
   const time = timeline.times.length > 0 ? ` · ${format.duration(timeline.times[index])}` : "";
   const nodes: Node[] = [
@@ -26,7 +31,11 @@ export function readout(model: Model, timeline: Timeline, index: number, site: {
   for (const at of [...model.order].reverse()) {
     const bytes = timeline.classes[at][index];
     if (bytes <= 0) continue;
-    list.append(swatch(model.classes[at].name), h("span", {}, model.classes[at].title), h("span", { class: "number" }, format.bytes(bytes)));
+    list.append(
+      swatch(model.classes[at].name),
+      h("span", {}, model.classes[at].title),
+      h("span", { class: "number" }, format.bytes(bytes)),
+    );
   }
   nodes.push(list);
   if (site) nodes.push(h("div", {}, `${site.text}: ${format.bytes(site.bytes)}`));
@@ -52,7 +61,11 @@ function changes(model: Model, before: number, tick: number): Node[] {
     let bytes = 0;
     for (const row of rows) bytes += size(row);
     nodes.push(
-      h("div", { class: "tip-change" }, `${sign}${format.bytes(bytes)} ${word} in ${format.counted(rows.length, "block")}`),
+      h(
+        "div",
+        { class: "tip-change" },
+        `${sign}${format.bytes(bytes)} ${word} in ${format.counted(rows.length, "block")}`,
+      ),
     );
     for (const row of largest(rows, size)) {
       const sort = memory.sort[row];
@@ -61,7 +74,8 @@ function changes(model: Model, before: number, tick: number): Node[] {
     }
   }
   const since = tick - before > 1 ? `in the last ${format.count(tick - before)} events` : "by this event";
-  if (nodes.length > 0) nodes.unshift(h("div", { class: "faint" }, `Changed ${since}:`));
+  const kept = memory.complete ? "" : ", of the blocks in this file";
+  if (nodes.length > 0) nodes.unshift(h("div", { class: "faint" }, `Changed ${since}${kept}:`));
   return nodes;
 }
 

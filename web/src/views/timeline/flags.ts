@@ -24,7 +24,11 @@ export function flags(app: App): Flags {
   const list: Flag[] = [];
   const add = (tick: number, mark: string, title: string, kind: string) => {
     const line = h("div", { class: `flag-line ${kind}` });
-    const flag = button(mark, () => void app.pick(tick), { class: `flag ${kind}`, title, "aria-label": `Pick: ${title}` });
+    const flag = button(mark, () => void app.pick(tick), {
+      class: `flag ${kind}`,
+      title,
+      "aria-label": `Pick: ${title}`,
+    });
     // A press on a flag is not the start of a selection.
     for (const event of ["mousedown", "mouseup", "click"]) flag.addEventListener(event, (at) => at.stopPropagation());
     element.append(line, flag);
@@ -48,9 +52,7 @@ export function flags(app: App): Flags {
         const x = xOf(tick);
         return min == null || max == null || x < min || x > max ? null : plot.valToPos(x, "x");
       };
-      const shown = list
-        .map((flag) => ({ flag, at: position(flag.tick) }))
-        .sort((a, b) => (a.at ?? 0) - (b.at ?? 0));
+      const shown = list.map((flag) => ({ flag, at: position(flag.tick) })).sort((a, b) => (a.at ?? 0) - (b.at ?? 0));
       // Flags that would cover each other stand below each other.
       const ends: number[] = [];
       for (const { flag, at } of shown) {

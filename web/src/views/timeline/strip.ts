@@ -17,34 +17,47 @@ export interface Strip {
   refresh(): void;
 }
 
-export function strip(model: Model, xs: () => ArrayLike<number>, whole: () => Span, change: (span: Span) => void): Strip {
+export function strip(
+  model: Model,
+  xs: () => ArrayLike<number>,
+  whole: () => Span,
+  change: (span: Span) => void,
+): Strip {
   let shown = whole();
   const { timeline } = model;
-  const surface = new Surface("The whole recording, with the part that is shown", HEIGHT, ({ context, width, height }) => {
-    const { low, high } = whole();
-    const x = xs();
-    const top = Math.max(1, timeline.reserved.reduce((most, value) => Math.max(most, value), 0), ...moments(model));
-    const at = (value: number) => ((value - low) / (high - low || 1)) * width;
-    const y = (bytes: number) => height - (bytes / top) * (height - 4);
-    context.fillStyle = ink("--area");
-    context.beginPath();
-    context.moveTo(0, height);
-    for (let index = 0; index < x.length; index++) context.lineTo(at(x[index]), y(timeline.allocated[index]));
-    context.lineTo(width, height);
-    context.fill();
-    context.strokeStyle = ink("--faint");
-    context.lineWidth = 1;
-    context.beginPath();
-    for (let index = 0; index < x.length; index++) context.lineTo(at(x[index]), y(timeline.reserved[index]));
-    context.stroke();
-    const [left, right] = [at(shown.low), at(shown.high)];
-    context.fillStyle = ink("--veil");
-    context.fillRect(0, 0, left, height);
-    context.fillRect(right, 0, width - right, height);
-    context.strokeStyle = ink("--accent");
-    context.lineWidth = 2;
-    context.strokeRect(left + 1, 1, Math.max(2, right - left - 2), height - 2);
-  });
+  const surface = new Surface(
+    "The whole recording, with the part that is shown",
+    HEIGHT,
+    ({ context, width, height }) => {
+      const { low, high } = whole();
+      const x = xs();
+      const top = Math.max(
+        1,
+        timeline.reserved.reduce((most, value) => Math.max(most, value), 0),
+        ...moments(model),
+      );
+      const at = (value: number) => ((value - low) / (high - low || 1)) * width;
+      const y = (bytes: number) => height - (bytes / top) * (height - 4);
+      context.fillStyle = ink("--area");
+      context.beginPath();
+      context.moveTo(0, height);
+      for (let index = 0; index < x.length; index++) context.lineTo(at(x[index]), y(timeline.allocated[index]));
+      context.lineTo(width, height);
+      context.fill();
+      context.strokeStyle = ink("--faint");
+      context.lineWidth = 1;
+      context.beginPath();
+      for (let index = 0; index < x.length; index++) context.lineTo(at(x[index]), y(timeline.reserved[index]));
+      context.stroke();
+      const [left, right] = [at(shown.low), at(shown.high)];
+      context.fillStyle = ink("--veil");
+      context.fillRect(0, 0, left, height);
+      context.fillRect(right, 0, width - right, height);
+      context.strokeStyle = ink("--accent");
+      context.lineWidth = 2;
+      context.strokeRect(left + 1, 1, Math.max(2, right - left - 2), height - 2);
+    },
+  );
   const { canvas } = surface;
   canvas.classList.add("strip");
   canvas.addEventListener("pointerdown", (down) => {
