@@ -96,22 +96,16 @@ impl Cells<'_> {
         let allocated = self.column.classes.iter().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
         let filled = self.scale.eighths(allocated).saturating_sub(usize::from(row) * 8);
         let theme = self.app.theme;
-        match filled {
-            0 => None,
-            8.. => {
-                // The class in the middle of the row.
-                let middle =
-                    (u128::from(row) * 2 + 1) * u128::from(self.scale.most) / (u128::from(self.scale.rows) * 2);
-                let class = self.class_at(u64::try_from(middle).unwrap_or(u64::MAX).min(allocated.saturating_sub(1)));
-                Some((letter(class), theme.fill(class)))
-            }
-            eighths => {
-                let class = self.class_at(allocated.saturating_sub(1));
-                // Without colours, a letter says more than a height.
-                let sign = if theme.color || row > 0 { eighth(eighths) } else { letter(class) };
-                Some((sign, theme.class(class)))
-            }
+        if filled == 0 {
+            return None;
         }
+        // The class in the middle of what is filled.
+        let edge = |row: u16| u128::from(row) * u128::from(self.scale.most) / u128::from(self.scale.rows);
+        let middle = u128::midpoint(edge(row), edge(row + 1).min(allocated.into()));
+        let class = self.class_at(u64::try_from(middle).unwrap_or(u64::MAX).min(allocated.saturating_sub(1)));
+        // Without colours, a letter says more than a height.
+        let is_full = filled >= 8 || (row == 0 && !theme.color);
+        Some(if is_full { (letter(class), theme.fill(class)) } else { (eighth(filled), theme.class(class)) })
     }
 
     /// The class of a byte of the stack.

@@ -1,0 +1,76 @@
+//! What each view shows of real recordings, on screens of three sizes.
+
+use gpuheap_tui::App;
+
+use crate::samples::{example, press, screen};
+
+const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (40, 12)];
+
+/// The screen after some keys, in every size.
+fn shown(app: &mut App, keys: &str) -> String {
+    press(app, keys);
+    SIZES.map(|size| format!("{} × {}\n{}", size.0, size.1, screen(app, size))).join("\n")
+}
+
+fn all_views(name: &str) {
+    let mut app = example(&format!("{name}.pickle.gz"));
+    insta::assert_snapshot!(format!("{name}_findings"), shown(&mut app, "1"));
+    insta::assert_snapshot!(format!("{name}_sites"), shown(&mut app, "2<right>"));
+    insta::assert_snapshot!(format!("{name}_table"), shown(&mut app, "t"));
+    insta::assert_snapshot!(format!("{name}_timeline"), shown(&mut app, "3"));
+    insta::assert_snapshot!(format!("{name}_map"), shown(&mut app, "4"));
+}
+
+#[test]
+fn a_fragmented_run() {
+    all_views("gpt2_varlen");
+}
+
+#[test]
+fn a_run_out_of_memory() {
+    all_views("llama_oom");
+}
+
+#[test]
+fn a_leak() {
+    all_views("loss_accumulate");
+}
+
+#[test]
+fn a_healthy_run() {
+    let mut app = example("bert_large.pickle.gz");
+    insta::assert_snapshot!("bert_large_ledger", shown(&mut app, "1"));
+    insta::assert_snapshot!("bert_large_source", shown(&mut app, "<end>"));
+    insta::assert_snapshot!("bert_large_zoomed", shown(&mut app, "3+++++<left>"));
+    insta::assert_snapshot!("help", shown(&mut app, "?"));
+}
+
+#[test]
+fn without_more_than_ascii() {
+    let mut app = example("loss_accumulate.pickle.gz");
+    press(&mut app, "3");
+    let mut ascii = crate::samples::app(
+        crate::samples::leak("step", "träin.py"),
+        &gpuheap_tui::Options { unicode: false, ..crate::samples::PLAIN },
+    );
+    for keys in ["1", "2", "t", "3", "4", "?"] {
+        press(&mut ascii, keys);
+        let text = screen(&mut ascii, (80, 24));
+        assert!(text.is_ascii(), "{text}");
+        if keys == "3" {
+            insta::assert_snapshot!("ascii_timeline", text);
+        }
+    }
+}
+
+#[test]
+fn a_screen_that_is_too_small_says_so() {
+    let mut app = example("loss_accumulate.pickle.gz");
+    insta::assert_snapshot!(screen(&mut app, (20, 5)), @r"
+    too small: 32 × 8
+    needed
+    ");
+    for size in [(0, 0), (1, 1), (200, 1), (1, 200), (31, 8), (32, 7)] {
+        let _ = screen(&mut app, size);
+    }
+}
