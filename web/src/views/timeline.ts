@@ -3,7 +3,7 @@
 import type uPlot from "uplot";
 import type { App } from "../app.js";
 import { mounted } from "../chart.js";
-import { nearest } from "../columns.js";
+import { after, from, nearest } from "../columns.js";
 import { button, choice, h } from "../dom.js";
 import * as format from "../format.js";
 import type { Timeline } from "../model.js";
@@ -267,9 +267,12 @@ class View {
   /** Finer points of the span and of half its length on either side. */
   #detail({ low, high }: Span): Timeline | null | Promise<Timeline | null> {
     const around = (high - low) / 2;
-    const from = this.#axis === "events" ? low - around : this.#tickAt(low - around) - 1;
-    const to = this.#axis === "events" ? high + around : this.#tickAt(high + around) + 1;
-    return this.app.source.detail(from, to, DETAIL_POINTS);
+    const { timeline } = this.app.model;
+    if (this.#axis === "events") return this.app.source.detail(low - around, high + around, DETAIL_POINTS);
+    // Only the overview's points have times of their own: the range goes from one to one.
+    const first = timeline.ticks[Math.max(0, after(timeline.times, low - around) - 1)];
+    const last = timeline.ticks[Math.min(timeline.ticks.length - 1, from(timeline.times, high + around))];
+    return this.app.source.detail(first, last, DETAIL_POINTS);
   }
 
   #read(plot: uPlot): void {
@@ -356,14 +359,19 @@ class View {
     const plot = this.#mounted.plot();
     if (!plot) return;
     const { xs, timeline } = this.#drawn;
+    const { low, high } = this.#span;
     const now = plot.cursor.idx;
-    const start = now ?? nearest(timeline.ticks, this.app.moment.value.tick);
-    const index = Math.min(xs.length - 1, Math.max(0, start + (now == null ? 0 : side)));
-    const length = this.#span.high - this.#span.low;
-    if (xs[index] < this.#span.low || xs[index] > this.#span.high) {
-      this.#show({ low: xs[index] - length / 2, high: xs[index] + length / 2 });
-    }
-    plot.setCursor({ left: plot.valToPos(xs[index], "x"), top: 10 });
-    this.app.announce(`${this.#text(xs[index])}: ${format.bytes(timeline.allocated[index])} allocated`);
+    let index: number;
+    if (now == null || xs[now] < low || xs[now] > high) {
+      // From the picked moment, or from the middle where that is out of sight.
+      const picked = this.#xOf(this.app.moment.value.tick);
+      index = nearest(xs, picked >= low && picked <= high ? picked : (low + high) / 2);
+    } else index = Math.min(xs.length - 1, Math.max(0, now + side));
+    const length = high - low;
+    const x = xs[index];
+    const allocated = timeline.allocated[index];
+    if (x < low || x > high) this.#show({ low: x - length / 2, high: x + length / 2 });
+    plot.setCursor({ left: plot.valToPos(x, "x"), top: 10 });
+    this.app.announce(`${this.#text(x)}: ${format.bytes(allocated)} allocated`);
   }
 }
