@@ -1,0 +1,62 @@
+"""Explains GPU memory, gives it back and keeps it healthy.
+
+On a recording, no GPU needed: :func:`explain`, :func:`html`, :func:`convert`, and :func:`main`, which is the whole
+``gpuheap`` command. In a running program: :func:`release`, :func:`scope`, :func:`holders`, :func:`isolate` and
+:func:`prefetch`.
+
+Importing this package imports no framework, and neither does a call, unless the program has it already. Every name
+is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpuheap._core import convert as convert
+    from gpuheap._core import explain as explain
+    from gpuheap._core import html as html
+    from gpuheap._core import main as main
+    from gpuheap._core import version as __version__
+    from gpuheap.errors import Error as Error
+
+# Public names and the modules that define them.
+_EXPORTS = {
+    "Error": "gpuheap.errors",
+    "convert": "gpuheap._core",
+    "explain": "gpuheap._core",
+    "html": "gpuheap._core",
+    "main": "gpuheap._core",
+}
+
+__all__ = ["Error", "__version__", "convert", "explain", "html", "main"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value = import_module("gpuheap._core").version
+    elif name in _EXPORTS:
+        value = getattr(import_module(_EXPORTS[name]), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """Keeps `gpuheap.scope` the function: importing a submodule would otherwise put the module in its place."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _EXPORTS and isinstance(value, ModuleType):
+            return
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
