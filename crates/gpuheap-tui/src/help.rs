@@ -107,7 +107,7 @@ fn lines(view: View, theme: Theme, columns: u16) -> Vec<Line<'static>> {
         }
         lines.push(Line::styled(title, theme.strong()));
         for &(key, does) in keys {
-            let key = if is_narrow { format!("{key} ") } else { format!("  {} ", text::padded(key, 14)) };
+            let key = if is_narrow { format!("{key}: ") } else { format!("  {} ", text::padded(key, 14)) };
             lines.push(Line::from(vec![Span::styled(key, theme.code()), Span::raw(does)]));
         }
     };

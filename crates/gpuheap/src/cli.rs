@@ -7,6 +7,7 @@ mod explain;
 mod export;
 mod open;
 mod serve;
+mod tui;
 mod whatif;
 
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ pub(crate) use explain::Explain;
 pub(crate) use export::Export;
 pub(crate) use open::Open;
 pub(crate) use serve::Serve;
+pub(crate) use tui::Tui;
 pub(crate) use whatif::WhatIf;
 
 /// Explains GPU memory: where it went, why it ran out, what leaks, what to change.
@@ -66,6 +68,11 @@ pub(crate) enum Command {
     ///
     /// Detail is fetched as the reader zooms. Only this machine can connect, unless `--listen` says otherwise.
     Serve(Serve),
+    /// Look around in a recording on a terminal, over SSH too
+    ///
+    /// For machines without a browser: findings, sites, memory through time, the map of memory. Everything is shown at
+    /// one moment, which the timeline chooses.
+    Tui(Tui),
     /// Export a recording to the tools that you have: Perfetto, pprof, speedscope, DuckDB, …
     ///
     /// Sizes are bytes, times those of the recording; where it has none, the export says so.

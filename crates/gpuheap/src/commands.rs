@@ -9,6 +9,7 @@ mod man;
 mod open;
 mod page;
 mod serve;
+mod tui;
 mod whatif;
 
 use std::process::ExitCode;
@@ -25,6 +26,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Error> {
         Command::Check(arguments) => check::run(&arguments),
         Command::Open(arguments) => open::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Tui(arguments) => tui::run(&arguments, cli.color),
         Command::Export(arguments) => export::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),
         Command::Man => man::run(),

@@ -89,6 +89,18 @@ pub(crate) enum Error {
         /// Why.
         source: io::Error,
     },
+    /// There is no terminal to show a screen on.
+    #[error("Standard {stream} is not a terminal")]
+    NoTerminal {
+        /// `input` or `output`.
+        stream: &'static str,
+    },
+    /// The recording and the keys cannot both come from standard input.
+    #[error("Keys cannot be read while the recording comes from standard input")]
+    NoKeys,
+    /// The screen cannot be shown.
+    #[error(transparent)]
+    Tui(gpuheap_tui::Error),
     /// Standard output cannot be written.
     #[error("Failed to write to standard output")]
     Print(#[source] io::Error),
@@ -125,6 +137,8 @@ impl Error {
                  does so with `--budget-file`"
                     .to_owned(),
             ),
+            Self::NoTerminal { .. } => Some("`gpuheap explain` shows the same as text".to_owned()),
+            Self::NoKeys => Some("save the recording in a file first".to_owned()),
             Self::ManyRecordings { found, .. } => Some(choice(found)),
             _ => None,
         }

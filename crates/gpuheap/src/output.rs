@@ -86,7 +86,11 @@ pub(crate) fn stream(
     match (written, file) {
         (Err(gpuheap_export::Error::Write(source)), Some(path)) => Err(Error::Write { path: path.to_owned(), source }),
         (Err(gpuheap_export::Error::Write(error)), None) => {
-            if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(Error::Print(error)) }
+            if error.kind() == io::ErrorKind::BrokenPipe {
+                Ok(())
+            } else {
+                Err(Error::Print(error))
+            }
         }
         (written, _) => written.map_err(Error::Export),
     }
@@ -134,7 +138,7 @@ fn width(to_file: bool) -> usize {
 }
 
 /// Whether text may have characters beyond ASCII: unless the locale or the terminal is known not to show them.
-fn unicode() -> bool {
+pub(crate) fn unicode() -> bool {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     if cfg!(windows) {
         return true;

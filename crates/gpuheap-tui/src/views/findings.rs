@@ -332,7 +332,7 @@ impl Page<'_> {
         let plain = Style::new();
         let path = if source.path == "-" { "standard input" } else { source.path.as_str() };
         self.field("Source", plain, &format!("{path}, {}, {}", source.format, source.bytes));
-        let device = format!("{}, {} in the recording", source.device, text::count(source.devices));
+        let device = format!("{} ({} in the recording)", source.device, text::counted(source.devices, "device"));
         self.field("Device", plain, &device);
         let over = if source.duration_us > 0 {
             format!(" over {}", text::duration(source.duration_us))

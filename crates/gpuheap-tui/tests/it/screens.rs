@@ -47,8 +47,6 @@ fn a_healthy_run() {
 
 #[test]
 fn without_more_than_ascii() {
-    let mut app = example("loss_accumulate.pickle.gz");
-    press(&mut app, "3");
     let mut ascii = crate::samples::app(
         crate::samples::leak("step", "träin.py"),
         &gpuheap_tui::Options { unicode: false, ..crate::samples::PLAIN },

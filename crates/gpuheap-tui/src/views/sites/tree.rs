@@ -280,9 +280,10 @@ pub(super) fn draw(app: &App, held: &Held, buffer: &mut Buffer, body: Rect) {
         if *libraries { "" } else { ", frames of libraries folded" },
         super::remarks(app, held)
     );
-    let bars = if width >= 70 { 12 } else { 0 };
-    let gap = usize::from(bars > 0);
-    let header = format!("{:>8} {:>5} {:bars$}{:gap$}{:>7}  frame", "bytes", "share", "", "", "blocks");
+    let is_wide = width >= 70;
+    let bars = if is_wide { 12 } else { 0 };
+    let blocks = |text: &str| if is_wide { format!(" {text:>7}  ") } else { " ".to_owned() };
+    let header = format!("{:>8} {:>5} {:bars$}{}frame", "bytes", "share", "", blocks("blocks"));
     let list = rows(body, 2, body.height.saturating_sub(4));
     paint(buffer, body, [Line::styled(title, theme.strong()), Line::styled(header, theme.faint())]);
     if shown.is_empty() {
@@ -292,7 +293,7 @@ pub(super) fn draw(app: &App, held: &Held, buffer: &mut Buffer, body: Rect) {
     }
     let height = usize::from(list.height);
     let first = scrolled(*chosen, shown.len(), height);
-    let names = width.saturating_sub(8 + 1 + 5 + 1 + bars + gap + 7 + 2);
+    let names = width.saturating_sub(8 + 1 + 5 + 1 + bars + blocks("").len());
     for (y, index) in (list.y..list.bottom()).zip(first..shown.len()) {
         let row = shown[index];
         let node = tree.node(row.node);
@@ -321,8 +322,8 @@ pub(super) fn draw(app: &App, held: &Held, buffer: &mut Buffer, body: Rect) {
                 format!("{:>8} {:>5} ", Bytes::new(node.bytes).to_string(), text::share(node.bytes, held.allocated)),
                 style,
             ),
-            Span::styled(format!("{filled}{:gap$}", ""), if is_chosen { style } else { theme.allocated() }),
-            Span::styled(format!("{:>7}  ", text::count(node.blocks)), style),
+            Span::styled(filled, if is_chosen { style } else { theme.allocated() }),
+            Span::styled(blocks(&text::count(node.blocks)), style),
             Span::styled(name, of_name),
         ]);
         buffer.set_line(body.x, y, &line, body.width);
