@@ -17,6 +17,7 @@ Commands:
   bench             measure `gpuheap explain` against pickle.load [--strict: exit 1 if a bar is missed]
   web               build the page's bundle from `web/` [--check: exit 1 if the kept one is another]; needs Node
   browser           test the page in Node and in Chromium [-- NAMES: only these files]; pictures: target/pictures
+  exports           open what `gpuheap export` writes with the tools that it is for; needs Node and Python
   fuzz              fuzz the importer [--target import|explain] [--seconds N: stop after N seconds, else on Ctrl-C]
   help              this text
 ";
@@ -34,6 +35,7 @@ pub(crate) enum Task {
     Bench { strict: bool },
     Web { check: bool },
     Browser { names: Vec<String> },
+    Exports,
     Fuzz { target: String, seconds: Option<u64> },
 }
 
@@ -55,6 +57,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Task,
         "bench" => Task::Bench { strict: arguments.flag("--strict") },
         "web" => Task::Web { check: arguments.flag("--check") },
         "browser" => Task::Browser { names: arguments.rest() },
+        "exports" => Task::Exports,
         "fuzz" => Task::Fuzz {
             target: arguments.value("--target")?.unwrap_or_else(|| "import".to_owned()),
             seconds: arguments.number("--seconds")?,

@@ -4,6 +4,7 @@
 
 mod arguments;
 mod bench;
+mod exports;
 mod failure;
 mod fixtures;
 mod fuzz;
@@ -43,6 +44,7 @@ fn run() -> Result<(), Failure> {
         Task::Bench { strict } => bench::run(&workspace, strict),
         Task::Web { check } => web::run(&workspace, check),
         Task::Browser { names } => web::browser(&workspace, &names),
+        Task::Exports => exports::run(&workspace),
         Task::Fuzz { target, seconds } => fuzz::run(&workspace, &target, seconds),
     }
 }

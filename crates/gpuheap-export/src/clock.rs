@@ -2,8 +2,10 @@
 
 use gpuheap_explain::Analysis;
 
-/// Times beyond this are cut, so that sums stay within what signed numbers hold.
-const MOST_NS: u64 = 1 << 61;
+/// Times further from the start than this are cut (52 days): beyond, the numbers of JSON do not hold nanoseconds.
+const MOST_NS: u64 = 1 << 52;
+/// A start after this is cut, so that sums stay within what signed numbers hold.
+const LAST_START_NS: u64 = 1 << 62;
 
 /// The times of all ticks of a device.
 ///
@@ -32,7 +34,7 @@ impl Clock {
                 ns
             })
             .collect();
-        Self { is_timed, start_ns: start_us.saturating_mul(1000).min(MOST_NS), offsets_ns }
+        Self { is_timed, start_ns: start_us.saturating_mul(1000).min(LAST_START_NS), offsets_ns }
     }
 
     /// Nanoseconds since tick 0.
