@@ -5,7 +5,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import test from "node:test";
 import { deltas, page as sample } from "../sample.mjs";
-import { drawn, explain, open, out, PARTS, shell, show, text } from "./support.mjs";
+import { drawn, explain, open, pages, PARTS, shell, show, text } from "./support.mjs";
 
 const MARKUP = "<img src=x onerror=alert(1)></script><script>alert(2)</script>";
 const CONTROL = "a\u202eb\u0000c\u001b[2Jd\u2066e";
@@ -53,8 +53,8 @@ for (const [title, name] of [
   ["a name of a megabyte", "x".repeat(1_000_000)],
 ]) {
   test(`${title} in a recording stays text`, async () => {
-    mkdirSync(out, { recursive: true });
-    const file = path.join(out, `hostile ${title}.json`);
+    mkdirSync(pages, { recursive: true });
+    const file = path.join(pages, `hostile ${title}.json`);
     writeFileSync(file, JSON.stringify(snapshot(name)));
     const { page, close } = await open(explain(file));
     for (const id of PARTS) await show(page, id);

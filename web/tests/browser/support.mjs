@@ -12,7 +12,8 @@ import { chromium } from "playwright-core";
 export const root = path.join(path.dirname(fileURLToPath(import.meta.url)), "../../..");
 /** Where pictures go. */
 export const out = process.env.OUT ?? path.join(root, "target/pictures");
-const pages = path.join(out, "pages");
+/** Pages and recordings that tests make. */
+export const pages = path.join(out, "../web-pages");
 const assets = path.join(root, "crates/gpuheap-report/assets");
 
 export const PARTS = ["verdict", "findings", "timeline", "flame", "map", "ledger", "whatif", "sites", "about"];
