@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-__all__ = ["Call", "is_own_code", "local_items", "place", "running_calls", "short_file"]
+__all__ = ["Call", "handled_exceptions", "is_own_code", "local_items", "place", "running_calls", "short_file"]
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 # Before 3.13 `frame.f_locals` of a function is a copy that the frame keeps, with all its values.
@@ -92,3 +92,14 @@ def running_calls() -> list[Call]:
     # The dictionary would keep every thread's innermost frame, ours included, in a cycle with this very frame.
     frames.clear()
     return calls
+
+
+def handled_exceptions() -> list[BaseException]:
+    """The exception that each thread is handling at the moment, innermost handler only."""
+    handled: list[BaseException] = []
+    for value in sys._current_exceptions().values():
+        # Up to Python 3.11 what `sys.exc_info()` returns.
+        error: object = value[1] if isinstance(value, tuple) else value
+        if isinstance(error, BaseException):
+            handled.append(error)
+    return handled

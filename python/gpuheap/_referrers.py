@@ -8,7 +8,6 @@ goes backwards and asks for one level at a time.
 from __future__ import annotations
 
 import gc
-import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from gpuheap._autograd import SavedBy
-from gpuheap._frames import Call, is_own_code, local_items, running_calls
+from gpuheap._frames import Call, handled_exceptions, is_own_code, local_items, running_calls
 from gpuheap._objects import is_instance, module_dict_names
 from gpuheap._world import Link, World
 
@@ -83,7 +82,7 @@ class Search:
             for name, value in local_items(call.frame):
                 self._locals.setdefault(id(value), []).append((call, name))
         self._modules = module_dict_names()
-        self._handled = {id(error) for error in sys._current_exceptions().values() if error is not None}
+        self._handled = {id(error) for error in handled_exceptions()}
         self._own: set[int] = set()
         self._world: World | None = None
 

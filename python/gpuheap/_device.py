@@ -1,0 +1,99 @@
+"""How much device memory there is and who has taken it, before and after a step."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+from gpuheap._frameworks.cupy import loaded_cupy, pool_bytes
+from gpuheap._frameworks.jax import loaded_jax
+from gpuheap._frameworks.tensorflow import loaded_tensorflow
+from gpuheap._frameworks.torch import cuda_devices
+from gpuheap._tensors import loaded_torch
+
+__all__ = ["Memory", "measure", "nvml_free"]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One look at the devices that this process uses, all of them together."""
+
+    source: str | None
+    """Who told `free`: `torch`, `cupy` or `NVML`; None if no device is in use."""
+    free: int | None
+    """Bytes that the driver could still give to anyone."""
+    total: int | None
+    """Bytes on the devices."""
+    reserved: int
+    """Bytes that the allocators of PyTorch and CuPy have taken from the driver."""
+    allocated: int
+    """Bytes that they have handed out."""
+
+
+class _NvmlMemory(ctypes.Structure):
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+
+def nvml_free() -> tuple[int, int] | None:
+    """Free and total bytes of all GPUs of the machine by the driver's library; None without one."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        if nvml.nvmlInit_v2() != 0:
+            return None
+    except (OSError, AttributeError):
+        return None
+    try:
+        count = ctypes.c_uint()
+        if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+            return None
+        free = total = 0
+        for index in range(count.value):
+            device, memory = ctypes.c_void_p(), _NvmlMemory()
+            if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) != 0:
+                return None
+            if nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory)) != 0:
+                return None
+            free += memory.free
+            total += memory.total
+        return free, total
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _torch_xpu(torch: Any) -> tuple[int, int] | None:
+    xpu = getattr(torch, "xpu", None)
+    if xpu is None or not getattr(xpu, "is_initialized", bool)():
+        return None
+    return int(xpu.memory_reserved()), int(xpu.memory_allocated())
+
+
+def measure() -> Memory:
+    """Looks. Costs some microseconds per device, and the same again for each allocator."""
+    source: str | None = None
+    free = total = None
+    reserved = allocated = 0
+    torch = loaded_torch()
+    if torch is not None:
+        devices = cuda_devices(torch)
+        for device in devices:
+            device_free, device_total = torch.cuda.mem_get_info(device)
+            free, total = (free or 0) + int(device_free), (total or 0) + int(device_total)
+            reserved += int(torch.cuda.memory_reserved(device))
+            allocated += int(torch.cuda.memory_allocated(device))
+            source = "torch"
+        xpu = _torch_xpu(torch)
+        if xpu is not None:
+            reserved, allocated = reserved + xpu[0], allocated + xpu[1]
+    cupy = loaded_cupy()
+    if cupy is not None:
+        pool_total, pool_used = pool_bytes(cupy)
+        reserved, allocated = reserved + pool_total, allocated + pool_used
+        if source is None and pool_total:
+            device_free, device_total = cupy.cuda.runtime.memGetInfo()
+            source, free, total = "cupy", int(device_free), int(device_total)
+    if source is None and (cupy is not None or loaded_jax() is not None or loaded_tensorflow() is not None):
+        seen = nvml_free()
+        if seen is not None:
+            source, free, total = "NVML", seen[0], seen[1]
+    return Memory(source, free, total, reserved, allocated)
