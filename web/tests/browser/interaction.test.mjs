@@ -358,6 +358,16 @@ on(
   leak,
 );
 
+on("a window that becomes narrow takes its charts along", {}, async (page) => {
+  for (const id of ["findings", "timeline", "flame", "map", "whatif"]) await show(page, id);
+  await page.setViewportSize({ width: 420, height: 700 });
+  await drawn(page);
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+  assert.ok(wide <= 420, `${wide}`);
+  await show(page, "timeline");
+  assert.ok((await box(page, ".plot canvas")).width <= 420);
+});
+
 on("paper is white, unfolded and sharp", { dark: true }, async (page) => {
   await page.emulateMedia({ media: "print", colorScheme: "dark" });
   await drawn(page);
