@@ -9,4 +9,5 @@ mod explain;
 mod help;
 mod page;
 mod recordings;
+mod tui;
 mod whatif;
