@@ -1,7 +1,7 @@
 """Explains GPU memory, gives it back and keeps it healthy.
 
 On a recording, no GPU needed: :func:`explain`, :func:`html`, :func:`convert`, and :func:`main`, which is the whole
-``gpuheap`` command. In a running program: :func:`release`, :func:`scope`, :func:`holders`, :func:`isolate` and
+``gpuheap`` command. In a running program: :func:`record`, :func:`step`, :func:`release`, :func:`scope`, :func:`holders`, :func:`isolate` and
 :func:`prefetch`.
 
 Importing this package imports no framework, and neither does a call, unless the program has it already. Every name
@@ -22,17 +22,33 @@ if TYPE_CHECKING:
     from gpuheap._core import main as main
     from gpuheap._core import version as __version__
     from gpuheap.errors import Error as Error
+    from gpuheap.record import Recording as Recording
+    from gpuheap.record import record as record
+    from gpuheap.record import step as step
 
 # Public names and the modules that define them.
 _EXPORTS = {
     "Error": "gpuheap.errors",
+    "Recording": "gpuheap.record",
     "convert": "gpuheap._core",
     "explain": "gpuheap._core",
     "html": "gpuheap._core",
     "main": "gpuheap._core",
+    "record": "gpuheap.record",
+    "step": "gpuheap.record",
 }
 
-__all__ = ["Error", "__version__", "convert", "explain", "html", "main"]
+__all__ = [
+    "Error",
+    "Recording",
+    "__version__",
+    "convert",
+    "explain",
+    "html",
+    "main",
+    "record",
+    "step",
+]
 
 
 def __getattr__(name: str) -> Any:

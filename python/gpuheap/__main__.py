@@ -7,7 +7,10 @@ import sys
 from collections.abc import Callable, Sequence
 
 # What only the Python package can do.
-_OWN = {"demo": "Show what gpuheap does, on a recording that comes with it; needs no GPU"}
+_OWN = {
+    "record": "Record what a program does with GPU memory, without a change to it",
+    "demo": "Show what gpuheap does, on a recording that comes with it; needs no GPU",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,10 +32,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _own(name: str) -> Callable[[Sequence[str]], int]:
-    assert name == "demo"
-    from gpuheap.demo import run
+    if name == "record":
+        from gpuheap import recorded
 
-    return run
+        return recorded.run
+    from gpuheap import demo
+
+    return demo.run
 
 
 if __name__ == "__main__":

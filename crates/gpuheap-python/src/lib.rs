@@ -6,6 +6,7 @@
 
 mod failure;
 mod files;
+mod record;
 mod work;
 
 use std::ffi::OsString;
@@ -41,8 +42,8 @@ enum Amount {
 #[pymodule(name = "_core")]
 mod core_module {
     use super::{
-        Amount, Arc, DEMO, ExitCode, Failure, OsString, PathBuf, Py, PyAny, PyAnyMethods as _, PyModule,
-        PyModuleMethods as _, PyResult, Python, Source, files, options, page, read, work, write_recording,
+        Amount, Arc, DEMO, ExitCode, Failure, OsString, PathBuf, Py, PyAny, PyAnyMethods as _, PyBackedBytes, PyModule,
+        PyModuleMethods as _, PyResult, Python, Source, files, options, page, read, record, work, write_recording,
     };
     use pyo3::pyfunction;
     use pyo3::types::PyBytes;
@@ -77,6 +78,22 @@ mod core_module {
                 Source::Path(path) => read(&path)?,
                 Source::Bytes(bytes) => super::read_bytes(&bytes)?,
             };
+            files::replace(&out, running, |file| write_recording(&recording, file))
+        })
+    }
+
+    #[pyfunction]
+    #[pyo3(signature = (source, out, /, *, names, notes))]
+    fn save(
+        py: Python<'_>,
+        source: PyBackedBytes,
+        out: PathBuf,
+        names: Vec<record::Label>,
+        notes: Vec<String>,
+    ) -> PyResult<()> {
+        work::run(py, move |running| {
+            let mut recording = super::read_bytes(&source)?;
+            record::add(&mut recording, names, notes);
             files::replace(&out, running, |file| write_recording(&recording, file))
         })
     }

@@ -1,0 +1,335 @@
+"""Recording a program: PyTorch's own history of its memory, and what a snapshot lacks.
+
+A recording says what every block was for in the program's own words: which parameter, whose gradient, which state of
+which optimizer. These names are taken when they cost nothing: after the first optimizer steps and at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import pickle
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import ModuleType, TracebackType
+from typing import Any, TypeVar
+
+from gpuheap import _core, _labels
+from gpuheap._bytes import bytes_text
+from gpuheap.errors import Error
+
+__all__ = ["Recording", "record", "step"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+MAX_ENTRIES = 1_000_000
+"""Events that are kept by default: about 40 MB of host memory in the recording, and some 300 MB while it runs."""
+
+NAMED_STEPS = (1, 2, 10)
+"""The optimizer steps after which names are taken: the first makes the optimizer's state."""
+
+SAVES_ON_OOM = 3
+"""How often a recording is saved because memory ran out; a program that catches it may run out again and again."""
+
+
+def record(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    max_entries: int = MAX_ENTRIES,
+    stacks: str = "python",
+    names: bool = True,
+    snapshot: str | os.PathLike[str] | None = None,
+    quiet: bool = False,
+) -> Recording:
+    """Record what a program does with GPU memory, as a context manager, a decorator, or by ``start()`` and ``stop()``.
+
+    ``path`` is where the recording goes [default: ``gpuheap-PID.gpuheap`` in the current folder]; every ``gpuheap``
+    command reads it. ``max_entries`` is the most events that are kept: of a longer run the first are lost.
+    ``stacks`` is ``"python"``, or ``"all"`` with native frames, which takes several times as long. With ``names``,
+    parameters, gradients and optimizers' states are told by the program itself instead of by their sizes and lives.
+    ``snapshot`` also keeps PyTorch's own snapshot, pickled, at that path. With ``quiet``, nothing is said on standard
+    error when memory runs out.
+
+    When memory runs out, the recording is saved at once and the verdict goes to standard error. The exception goes on
+    as it is, and nothing of it is kept.
+
+    Start it before the model is built. Raises :class:`gpuheap.Error` where PyTorch has no CUDA.
+
+    >>> with gpuheap.record("run.gpuheap") as recording:
+    ...     train()
+    >>> print(recording.report()["verdict"]["headline"])
+    """
+    return Recording(path, max_entries=max_entries, stacks=stacks, names=names, snapshot=snapshot, quiet=quiet)
+
+
+class Recording:
+    """A recording under way, or one that has ended. See :func:`record`."""
+
+    path: str
+    """Where the recording is, or will be."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        max_entries: int = MAX_ENTRIES,
+        stacks: str = "python",
+        names: bool = True,
+        snapshot: str | os.PathLike[str] | None = None,
+        quiet: bool = False,
+    ) -> None:
+        """See :func:`record`."""
+        if stacks not in ("python", "all"):
+            raise Error(f"Failed to record\n  cause: `stacks` is {stacks!r}", 'give "python" or "all"')
+        if max_entries < 1:
+            raise Error(f"Failed to record\n  cause: `max_entries` is {max_entries}", "give at least 1")
+        self.path = os.fspath(path) if path is not None else f"gpuheap-{os.getpid()}.gpuheap"
+        self._max_entries = max_entries
+        self._stacks = stacks
+        self._with_names = names
+        self._snapshot_path = None if snapshot is None else os.fspath(snapshot)
+        self._quiet = quiet
+        self._names: dict[tuple[int, int, str], _labels.Label] = {}
+        self._steps = 0
+        self._saves = 0
+        self._hook: Any = None
+        self._running = False
+        # Memory can run out in any thread.
+        self._saving = threading.Lock()
+
+    def start(self) -> Recording:
+        """Begin to record. Returns the recording itself."""
+        torch = _torch()
+        if self._running:
+            raise Error("Failed to record\n  cause: this recording is under way already")
+        _active.claim(self)
+        try:
+            torch.cuda.memory._record_memory_history(max_entries=self._max_entries, stacks=self._stacks)
+        except BaseException:
+            _active.give_back(self)
+            raise
+        self._running = True
+        observe = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
+        if observe is not None and not _active.observed:
+            # It can never be taken off: one for all recordings of the process.
+            observe(_ran_out)
+            _active.observed = True
+        if self._with_names:
+            with contextlib.suppress(ImportError):
+                from torch.optim.optimizer import register_optimizer_step_post_hook
+
+                self._hook = register_optimizer_step_post_hook(self._after_step)
+        return self
+
+    def stop(self) -> Recording:
+        """Write the recording and stop to record. Returns the recording itself."""
+        if not self._running:
+            return self
+        torch = _torch()
+        try:
+            self.save()
+        finally:
+            self._running = False
+            if self._hook is not None:
+                self._hook.remove()
+                self._hook = None
+            _active.give_back(self)
+            torch.cuda.memory._record_memory_history(enabled=None)
+        return self
+
+    def save(self) -> str:
+        """Write what was recorded so far, and go on. Returns the path."""
+        if not self._running:
+            raise Error("Failed to save the recording\n  cause: it is not under way")
+        torch = _torch()
+        with self._saving:
+            if self._with_names:
+                self._take_names()
+            snapshot = pickle.dumps(torch.cuda.memory._snapshot(), protocol=4)
+            if self._snapshot_path is not None:
+                _replace(self._snapshot_path, snapshot)
+            _core.save(snapshot, self.path, names=[tuple(label) for label in self._names.values()], notes=_notes(torch))
+        return self.path
+
+    def report(self, **options: Any) -> dict[str, Any]:
+        """Explain the recording: what :func:`gpuheap.explain` says of it."""
+        return _core.explain(self.path, **options)
+
+    def __enter__(self) -> Recording:
+        """Begin to record."""
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Write the recording; say what it means if memory ran out."""
+        ran_out = error is not None and _is_out_of_memory(error)
+        try:
+            self.stop()
+        except Exception as failure:
+            if error is None:
+                raise
+            # The program's own error is what matters.
+            print(f"gpuheap: {failure}", file=sys.stderr)
+            return
+        if ran_out and not self._quiet:
+            self._say()
+
+    def __call__(self, function: _Function) -> _Function:
+        """Record each call of a function, each time to the same path."""
+        if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
+            kind = "generators" if inspect.isgeneratorfunction(function) else "coroutines"
+            raise Error(f"Failed to record `{function.__name__}`\n  cause: {kind} return before they run", "use `with`")
+
+        @functools.wraps(function)
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            with Recording(
+                self.path,
+                max_entries=self._max_entries,
+                stacks=self._stacks,
+                names=self._with_names,
+                snapshot=self._snapshot_path,
+                quiet=self._quiet,
+            ):
+                return function(*args, **kwargs)
+
+        return recorded  # type: ignore[return-value]
+
+    def __repr__(self) -> str:
+        """Path and state."""
+        return f"<gpuheap.Recording {self.path!r}, {'under way' if self._running else 'not under way'}>"
+
+    def _after_step(self, optimizer: Any, *_: Any) -> None:
+        self._steps += 1
+        if self._steps in NAMED_STEPS:
+            # A recording must not end the program that it records.
+            with contextlib.suppress(Exception):
+                self._take_names()
+
+    def _take_names(self) -> None:
+        now = time.time_ns() // 1000
+        for label in _labels.labels(_torch(), now):
+            # The first name of an address is the most telling one; later ones may be of another block.
+            known = self._names.get((label.device, label.address, label.name))
+            if known is None:
+                self._names[(label.device, label.address, label.name)] = label
+
+    def _ran_out(self) -> None:
+        self._saves += 1
+        if self._saves <= SAVES_ON_OOM and not self._saving.locked():
+            with contextlib.suppress(Exception):
+                self.save()
+
+    def _say(self) -> None:
+        try:
+            verdict = self.report()["verdict"]
+        except Error as failure:
+            print(f"gpuheap: {failure}", file=sys.stderr)
+            return
+        print(f"gpuheap: {verdict['headline']}", file=sys.stderr)
+        if verdict["remedy"]:
+            print(f"gpuheap: {verdict['remedy']}", file=sys.stderr)
+        print(f"gpuheap: `gpuheap explain {self.path}` says more", file=sys.stderr)
+
+
+def step() -> None:
+    """Mark the end of a step of the program's loop, where no optimizer does: leaks are told by steps.
+
+    Costs some microseconds, and nothing while no recording is under way.
+
+    >>> for request in requests:
+    ...     serve(request)
+    ...     gpuheap.step()
+    """
+    recording = _active.recording
+    if recording is None:
+        return
+    torch = _torch()
+    # What PyTorch's own profiler writes at each step; readers of snapshots know it.
+    with torch.autograd.profiler.record_function(f"ProfilerStep#{_active.marks}"):
+        _active.marks += 1
+
+
+class _Active:
+    """The recording that is under way: PyTorch keeps one history for the process."""
+
+    def __init__(self) -> None:
+        self.recording: Recording | None = None
+        self.observed = False
+        self.marks = 0
+
+    def claim(self, recording: Recording) -> None:
+        if self.recording is not None:
+            raise Error(
+                f"Failed to record to `{recording.path}`\n  cause: a recording to `{self.recording.path}` is under way",
+                "PyTorch keeps one history: stop that one first",
+            )
+        self.recording = recording
+        self.marks = 0
+
+    def give_back(self, recording: Recording) -> None:
+        if self.recording is recording:
+            self.recording = None
+
+
+_active = _Active()
+
+
+def _ran_out(*_: Any) -> None:
+    """Called by PyTorch's allocator before it raises."""
+    recording = _active.recording
+    if recording is not None:
+        recording._ran_out()
+
+
+def _torch() -> ModuleType:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        import torch  # noqa: PLC0415 - recording is of PyTorch: who asks for it wants it
+    if not torch.cuda.is_available():
+        raise Error(
+            "Failed to record\n  cause: PyTorch sees no GPU (`torch.cuda.is_available()` is false)",
+            "a recording made elsewhere can be explained here: `gpuheap explain FILE`",
+        )
+    return torch
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    torch = sys.modules.get("torch")
+    kinds = tuple(kind for kind in (getattr(torch, "OutOfMemoryError", None), getattr(torch.cuda, "OutOfMemoryError", None)) if kind) if torch else ()
+    return isinstance(error, kinds)
+
+
+def _notes(torch: ModuleType) -> list[str]:
+    """What a snapshot does not say: versions, the card, what others hold."""
+    notes: list[str] = []
+    if not torch.cuda.is_initialized():
+        return notes
+    for device in range(torch.cuda.device_count()):
+        reserved = torch.cuda.memory_reserved(device)
+        if reserved == 0:
+            continue
+        free, total = torch.cuda.mem_get_info(device)
+        outside = max(total - free - reserved, 0)
+        notes.append(
+            f"device {device}, {torch.cuda.get_device_name(device)}, has {bytes_text(total)}: {bytes_text(free)} were free at the end, "
+            f"{bytes_text(outside)} were the context's, libraries' or other processes'"
+        )
+    return notes
+
+
+def _replace(path: str, content: bytes) -> None:
+    """Write a file as a whole or not at all."""
+    beside = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(beside, "wb") as file:
+            file.write(content)
+        os.replace(beside, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise Error(f"Failed to write `{path}`\n  cause: {error.strerror}") from error
