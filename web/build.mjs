@@ -9,12 +9,12 @@ import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
 const here = path.dirname(fileURLToPath(import.meta.url));
-const folder = path.resolve(process.argv[2] ?? path.join(here, "../crates/gpuheap-report/assets"));
+const assets = path.resolve(process.argv[2] ?? path.join(here, "../crates/gpuheap-report/assets"));
 
 const result = await build({
   absWorkingDir: here,
-  entryPoints: { report: "src/main.ts" },
-  outdir: folder,
+  entryPoints: { report: "src/main.ts", folder: "src/folder/main.ts" },
+  outdir: here,
   write: false,
   bundle: true,
   minify: true,
@@ -26,15 +26,18 @@ const result = await build({
   logLevel: "warning",
 });
 
-await mkdir(folder, { recursive: true });
 let total = 0;
 for (const file of result.outputFiles) {
   const text = file.text.trimEnd();
   // The page holds both between tags of their own: nothing in them may end those.
   if (/<\/(script|style)/i.test(text) || text.includes("<!--")) throw new Error(`${file.path} would end its own tag`);
-  await writeFile(file.path, text);
-  await writeFile(`${file.path}.sha256`, createHash("sha256").update(text).digest("base64"));
+  const name = path.basename(file.path);
+  // Each bundle goes to the crate that sends it.
+  const folder = name.startsWith("folder") ? assets.replace("gpuheap-report", "gpuheap-serve") : assets;
+  await mkdir(folder, { recursive: true });
+  await writeFile(path.join(folder, name), text);
+  await writeFile(path.join(folder, `${name}.sha256`), createHash("sha256").update(text).digest("base64"));
   total += text.length;
-  console.log(`${path.basename(file.path)}: ${(text.length / 1024).toFixed(1)} KiB`);
+  console.log(`${name}: ${(text.length / 1024).toFixed(1)} KiB`);
 }
 console.log(`together: ${(total / 1024).toFixed(1)} KiB`);

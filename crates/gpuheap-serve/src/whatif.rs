@@ -81,6 +81,7 @@ impl WhatIf {
 
 /// Does one search after the other: each takes all cores.
 pub(crate) fn work(jobs: &Receiver<Job>) {
+    step_back();
     for job in jobs {
         let progress = |done, of| {
             let mut state = job.whatif.lock();
@@ -94,6 +95,14 @@ pub(crate) fn work(jobs: &Receiver<Job>) {
             Err(error) => State::Failed(error),
         };
     }
+}
+
+/// Lets those who wait for an answer go first. On Linux this is for the thread and those that it starts; elsewhere it
+/// would be for the whole process.
+fn step_back() {
+    #[cfg(target_os = "linux")]
+    // Without it, the search is only in the way.
+    let _ = rustix::process::nice(10);
 }
 
 /// The search has an analysis of its own: moments are asked for meanwhile and must not wait for it.

@@ -9,5 +9,6 @@ mod explain;
 mod help;
 mod page;
 mod recordings;
+mod serve;
 mod tui;
 mod whatif;
