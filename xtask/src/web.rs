@@ -1,6 +1,6 @@
 //! `cargo xtask web`: the page's bundle, from TypeScript; `cargo xtask browser`: the page in a real browser.
 //!
-//! The bundle is kept in `crates/gpuheap-report/assets`, so that `cargo build` needs no Node.
+//! The bundles are kept in the crates that send them, so that `cargo build` needs no Node.
 
 use std::env;
 use std::ffi::OsString;
@@ -12,17 +12,18 @@ use crate::failure::Failure;
 use crate::fixtures;
 use crate::workspace::{self, Workspace};
 
-/// Where the bundle is kept.
-const ASSETS: &str = "crates/gpuheap-report/assets";
-/// What belongs to it.
-const FILES: [&str; 4] = ["report.js", "report.js.sha256", "report.css", "report.css.sha256"];
+/// Where the bundles are kept, and what they are called: the page of a recording, the page of a folder.
+const BUNDLES: [(&str, &str); 2] =
+    [("crates/gpuheap-report/assets", "report"), ("crates/gpuheap-serve/assets", "folder")];
+/// What belongs to each.
+const ENDINGS: [&str; 4] = ["js", "js.sha256", "css", "css.sha256"];
 /// Browsers by the names that distributions give them.
 const BROWSERS: [&str; 4] =
     ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome", "/snap/bin/chromium"];
 /// Events of the large page that is measured.
 const LARGE: u64 = 1_000_000;
 
-/// Builds the bundle; with `check`, fails if it is not the one that is kept.
+/// Builds the bundles; with `check`, fails if they are not those that are kept.
 pub(crate) fn run(workspace: &Workspace, check: bool) -> Result<(), Failure> {
     if !has_node() {
         return Err(Failure::new("Failed to start `node`").hint("install Node 20 or later"));
@@ -30,7 +31,7 @@ pub(crate) fn run(workspace: &Workspace, check: bool) -> Result<(), Failure> {
     modules(workspace)?;
     workspace::run(node(workspace).arg("node_modules/typescript/bin/tsc").arg("--noEmit"))?;
     if !check {
-        return workspace::run(node(workspace).arg("build.mjs").arg(workspace.path(ASSETS)));
+        return workspace::run(node(workspace).arg("build.mjs").arg(workspace.path(BUNDLES[0].0)));
     }
     let mut formatted = node(workspace);
     workspace::run(formatted.arg("node_modules/prettier/bin/prettier.cjs").args([
@@ -42,13 +43,19 @@ pub(crate) fn run(workspace: &Workspace, check: bool) -> Result<(), Failure> {
     .map_err(|failure| failure.hint("`npx prettier --write .` in `web/` formats everything"))?;
     let folder = workspace.target("web");
     workspace::run(node(workspace).arg("build.mjs").arg(&folder))?;
-    let changed = FILES.iter().filter(|name| differ(&folder.join(name), &workspace.path(ASSETS).join(name)));
-    let changed: Vec<&str> = changed.copied().collect();
+    let mut changed = Vec::new();
+    for (assets, name) in BUNDLES {
+        for file in ENDINGS.map(|ending| format!("{name}.{ending}")) {
+            if differ(&folder.join(&file), &workspace.path(assets).join(&file)) {
+                changed.push(format!("`{assets}/{file}`"));
+            }
+        }
+    }
     if changed.is_empty() {
         return Ok(());
     }
-    Err(Failure::new(format!("The bundle in `{ASSETS}` is not what `web/` makes: {}", changed.join(", ")))
-        .hint("`cargo xtask web` builds it; commit the result"))
+    Err(Failure::new(format!("Kept bundles are not what `web/` makes: {}", changed.join(", ")))
+        .hint("`cargo xtask web` builds them; commit the result"))
 }
 
 /// Why the bundle need not be checked here. CI always has to.
