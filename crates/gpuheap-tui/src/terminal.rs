@@ -1,6 +1,7 @@
 //! The terminal: taken, fed, and always given back as it was.
 
-use std::io::{self, Stdout, Write};
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use gpuheap_explain::Analysis;
@@ -28,10 +29,9 @@ pub fn run(analysis: Analysis, options: &Options, ready: impl FnOnce()) -> Resul
     // The library looks at `NO_COLOR` itself; who calls has done that already, and may have been told otherwise.
     force_color_output(options.color);
     restore_on_panic();
-    let held = Held::take().map_err(Error::Terminal)?;
+    let _held = Held::take().map_err(Error::Terminal)?;
     let shown = show(&mut app);
-    let given_back = held.give_back();
-    shown.and(given_back).map_err(Error::Terminal)
+    shown.and(restore()).map_err(Error::Terminal)
 }
 
 fn show(app: &mut App) -> io::Result<()> {
@@ -81,38 +81,37 @@ fn key(event: &KeyEvent) -> Option<Key> {
     })
 }
 
+/// Whether the terminal is ours.
+static HELD: AtomicBool = AtomicBool::new(false);
+
 /// The terminal while it is ours.
-struct Held {
-    given_back: bool,
-}
+struct Held(());
 
 impl Held {
     fn take() -> io::Result<Self> {
         enable_raw_mode()?;
+        HELD.store(true, Ordering::SeqCst);
         // From here on a failure gives back what was taken.
-        let held = Self { given_back: false };
+        let held = Self(());
         execute!(io::stdout(), EnterAlternateScreen)?;
         Ok(held)
-    }
-
-    fn give_back(mut self) -> io::Result<()> {
-        self.given_back = true;
-        restore()
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if !self.given_back {
-            // There is nowhere to say that this failed.
-            let _ = restore();
-        }
+        // There is nowhere to say that this failed.
+        let _ = restore();
     }
 }
 
-/// The screen as it was, the cursor seen, keys echoed. Each is tried even if another fails.
+/// The screen as it was, the cursor seen, keys echoed. Each is tried even if another fails. Only the first call does
+/// anything: leaving the screen once more would move the cursor over what was written since.
 fn restore() -> io::Result<()> {
-    let mut stdout: Stdout = io::stdout();
+    if !HELD.swap(false, Ordering::SeqCst) {
+        return Ok(());
+    }
+    let mut stdout = io::stdout();
     let screen = queue!(stdout, LeaveAlternateScreen, Show).and_then(|()| stdout.flush());
     let raw = disable_raw_mode();
     screen.and(raw)

@@ -14,10 +14,14 @@ pub(crate) const PLAIN: Options = Options { color: false, unicode: true, limit: 
 
 /// A recording of `examples/`.
 pub(crate) fn example(name: &str) -> App {
+    app(recorded(name), &PLAIN)
+}
+
+pub(crate) fn recorded(name: &str) -> Recording {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
     let mut recording = gpuheap_import::read(&path, gpuheap_import::Options::default()).unwrap();
     recording.source.path = name.into();
-    app(recording, &PLAIN)
+    recording
 }
 
 pub(crate) fn app(recording: Recording, options: &Options) -> App {

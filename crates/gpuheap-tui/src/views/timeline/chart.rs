@@ -103,9 +103,13 @@ impl Cells<'_> {
         let edge = |row: u16| u128::from(row) * u128::from(self.scale.most) / u128::from(self.scale.rows);
         let middle = u128::midpoint(edge(row), edge(row + 1).min(allocated.into()));
         let class = self.class_at(u64::try_from(middle).unwrap_or(u64::MAX).min(allocated.saturating_sub(1)));
-        // Without colours, a letter says more than a height.
-        let is_full = filled >= 8 || (row == 0 && !theme.color);
-        Some(if is_full { (letter(class), theme.fill(class)) } else { (eighth(filled), theme.class(class)) })
+        // Without colours a letter says more than a height, and ASCII has none.
+        let is_full = filled >= 8 || (row == 0 && !theme.color) || (filled >= 4 && !theme.unicode);
+        match (is_full, theme.unicode) {
+            (true, _) => Some((letter(class), theme.fill(class))),
+            (false, true) => Some((eighth(filled), theme.class(class))),
+            (false, false) => None,
+        }
     }
 
     /// The class of a byte of the stack.
