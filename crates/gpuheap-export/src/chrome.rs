@@ -151,7 +151,7 @@ impl Trace<'_> {
         tid: usize,
         slice: &Slice,
     ) -> Result<(), Error> {
-        let allocation = &slice.allocation;
+        let Some(allocation) = &analysis.allocation(slice.id) else { return Ok(()) };
         let site = analysis.site(allocation.stack).map(|site| site_text(&site));
         let mut stack = String::new();
         for frame in Place::of(allocation).frames(analysis.recording()).take(MOST_FRAMES) {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::clock::Clock;
-use crate::marks::{Detail, Mark, marks};
+use crate::marks::{Detail, Mark, marks, moment_text};
 use crate::names::{Names, Place, Shown};
 use crate::series::Series;
 use crate::{Error, Options};
@@ -160,7 +160,7 @@ pub(crate) fn write(analysis: &Analysis, options: &Options, tick: u32, out: &mut
         frame_table: tables.frames,
         func_table: tables.funcs,
         markers,
-        name: format!("held at event {tick}"),
+        name: format!("held {}", moment_text(tick)),
         is_main: true,
         native_symbols: json!({ "length": 0, "address": [], "functionSize": [], "libIndex": [], "name": [] }),
         paused_ranges: [],

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use gpuheap_explain::{AllocationView, Analysis};
+use gpuheap_explain::Analysis;
 
 use crate::clock::Clock;
 
@@ -26,7 +26,8 @@ pub(crate) struct Large {
 /// A block with its life.
 #[derive(Clone, Copy)]
 pub(crate) struct Slice {
-    pub(crate) allocation: AllocationView,
+    /// The number of its allocation.
+    pub(crate) id: u32,
     /// The tick from which on it is held.
     pub(crate) from: u32,
     /// The tick from which on it is not, or the last.
@@ -45,7 +46,7 @@ impl Large {
             let ns = clock.offset_ns(to) - clock.offset_ns(from);
             let weight = u128::from(allocation.size.get()) * u128::from(ns);
             let group = if ns >= clock.duration_ns() / STAYS { &mut staying } else { &mut passing };
-            group.push((weight, Slice { allocation, from, to }));
+            group.push((weight, Slice { id: allocation.id, from, to }));
         }
         let of = staying.len() + passing.len();
         let mut slices = fitting(top(staying, most), MOST_STAYING);
@@ -56,7 +57,7 @@ impl Large {
 
 /// Those with the greatest weights, the greatest first.
 fn top(mut slices: Vec<(u128, Slice)>, most: usize) -> impl Iterator<Item = Slice> {
-    let order = |&(weight, slice): &(u128, Slice)| (Reverse(weight), slice.allocation.id);
+    let order = |&(weight, slice): &(u128, Slice)| (Reverse(weight), slice.id);
     if slices.len() > most {
         slices.select_nth_unstable_by_key(most, order);
         slices.truncate(most);
@@ -93,7 +94,7 @@ fn fitting(slices: impl Iterator<Item = Slice>, most: usize) -> Vec<Slice> {
 
 /// The slices in as few lanes as hold them.
 fn packed(mut slices: Vec<Slice>) -> Vec<Vec<Slice>> {
-    slices.sort_unstable_by_key(|slice| (slice.from, slice.to, slice.allocation.id));
+    slices.sort_unstable_by_key(|slice| (slice.from, slice.to, slice.id));
     let mut lanes: Vec<Vec<Slice>> = Vec::new();
     let mut busy: BinaryHeap<Reverse<(u32, usize)>> = BinaryHeap::new();
     let mut free = BTreeSet::new();
@@ -119,33 +120,14 @@ fn packed(mut slices: Vec<Slice>) -> Vec<Vec<Slice>> {
 
 #[cfg(test)]
 mod tests {
-    use gpuheap_explain::Class;
-    use gpuheap_record::{Bytes, SegmentKind, StackId};
-
     use super::*;
 
     fn slice(id: u32, from: u32, to: u32) -> Slice {
-        let allocation = AllocationView {
-            id,
-            address: 0,
-            size: Bytes::new(512),
-            requested: Bytes::new(512),
-            class: Class::Unknown,
-            rule: "",
-            stack: StackId::default(),
-            backward_root: StackId::default(),
-            stream: 0,
-            pool: (0, 0),
-            kind: SegmentKind::Small,
-            born: None,
-            freed: None,
-            completed: None,
-        };
-        Slice { allocation, from, to }
+        Slice { id, from, to }
     }
 
     fn ids(lanes: &[Vec<Slice>]) -> Vec<Vec<u32>> {
-        lanes.iter().map(|lane| lane.iter().map(|slice| slice.allocation.id).collect()).collect()
+        lanes.iter().map(|lane| lane.iter().map(|slice| slice.id).collect()).collect()
     }
 
     #[test]
@@ -160,6 +142,6 @@ mod tests {
     fn what_does_not_fit_is_left_out() {
         let slices = [slice(0, 0, 9), slice(1, 2, 4), slice(2, 3, 5), slice(3, 4, 9)];
         let kept = fitting(slices.into_iter(), 2);
-        assert_eq!(kept.iter().map(|slice| slice.allocation.id).collect::<Vec<_>>(), [0, 1, 3]);
+        assert_eq!(kept.iter().map(|slice| slice.id).collect::<Vec<_>>(), [0, 1, 3]);
     }
 }

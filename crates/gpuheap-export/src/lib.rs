@@ -23,8 +23,12 @@ mod parquet;
 mod perfetto;
 mod pprof;
 mod rows;
+#[cfg(test)]
+mod sample;
 mod series;
 mod speedscope;
+#[cfg(test)]
+mod tests;
 
 use std::io::Write;
 

@@ -86,3 +86,11 @@ pub(crate) fn site_text(site: &Site) -> String {
     let (function, file) = (harmless(&site.function, None), harmless(&site.file, None));
     format!("{function} ({file}:{})", site.line)
 }
+
+/// A tick in words.
+pub(crate) fn moment_text(tick: u32) -> String {
+    match tick.checked_sub(1) {
+        Some(event) => format!("after event {event}"),
+        None => "before the first event".to_owned(),
+    }
+}

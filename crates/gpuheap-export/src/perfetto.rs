@@ -3,19 +3,19 @@
 //! there. Counters of allocated and reserved memory and of each class (unit: bytes), a slice for each of the large
 //! blocks, instants for what happened at one moment. Times are nanoseconds of Unix time.
 
-mod proto;
+pub(crate) mod proto;
 
 use std::io::Write;
 
 use foldhash::HashMap;
-use gpuheap_explain::Analysis;
+use gpuheap_explain::{AllocationView, Analysis};
 
 use self::proto::{
     Clock as ClockReading, ClockSnapshot, CounterDescriptor, DebugAnnotation, InternedData, InternedString,
     TracePacket, TrackDescriptor, TrackEvent, annotation, event, packet, unit,
 };
 use crate::clock::Clock;
-use crate::large::{Large, Slice};
+use crate::large::Large;
 use crate::marks::{Detail, MarkKind, marks, site_text};
 use crate::names::{Names, Place};
 use crate::series::Series;
@@ -104,14 +104,15 @@ fn blocks(analysis: &Analysis, clock: &Clock, large: &Large, trace: &mut Trace<'
         let track_uuid = track::FIRST_LANE + lane as u64;
         trace.track(track_uuid, Some(track::BLOCKS), lane, &format!("large blocks {}", lane + 1), None)?;
         for slice in slices {
-            let place = Place::of(&slice.allocation);
+            let Some(allocation) = analysis.allocation(slice.id) else { continue };
+            let place = Place::of(&allocation);
             let next = stacks.len() as u64 + 1;
             let stack = *stacks.entry(place).or_insert(next);
             let mut packet = TracePacket::default();
             if stack == next {
                 packet.interned_data = Some(InternedData::of_value(stack, stack_text(analysis, &names, place)));
             }
-            let event = TrackEvent { r#type: event::SLICE_BEGIN, track_uuid, ..block(analysis, slice, stack) };
+            let event = TrackEvent { r#type: event::SLICE_BEGIN, track_uuid, ..block(analysis, &allocation, stack) };
             trace.packet(clock.offset_ns(slice.from), packet, event)?;
             let end = TrackEvent { r#type: event::SLICE_END, track_uuid, ..TrackEvent::default() };
             trace.event(clock.offset_ns(slice.to), end)?;
@@ -121,9 +122,8 @@ fn blocks(analysis: &Analysis, clock: &Clock, large: &Large, trace: &mut Trace<'
 }
 
 /// What is said of a block.
-fn block(analysis: &Analysis, slice: &Slice, stack: u64) -> TrackEvent {
+fn block(analysis: &Analysis, allocation: &AllocationView, stack: u64) -> TrackEvent {
     use annotation::Value;
-    let allocation = &slice.allocation;
     let site = analysis.site(allocation.stack).map(|site| site_text(&site));
     let mut annotations = vec![
         DebugAnnotation::new("id", Value::Uint(u64::from(allocation.id))),

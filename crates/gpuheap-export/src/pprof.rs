@@ -14,15 +14,16 @@ use prost::Message;
 
 use crate::clock::Clock;
 use crate::held::{Amount, Group, groups};
+use crate::marks::moment_text;
 use crate::names::{Names, Shown};
 use crate::{Error, Options};
 
 #[derive(Clone, PartialEq, Message)]
-struct Profile {
+pub(crate) struct Profile {
     #[prost(message, repeated, tag = "1")]
     sample_type: Vec<ValueType>,
     #[prost(message, repeated, tag = "2")]
-    sample: Vec<Sample>,
+    pub(crate) sample: Vec<Sample>,
     #[prost(message, repeated, tag = "4")]
     location: Vec<Location>,
     #[prost(message, repeated, tag = "5")]
@@ -54,12 +55,12 @@ struct ValueType {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Sample {
+pub(crate) struct Sample {
     /// Innermost first.
     #[prost(uint64, repeated, tag = "1")]
     location_id: Vec<u64>,
     #[prost(int64, repeated, tag = "2")]
-    value: Vec<i64>,
+    pub(crate) value: Vec<i64>,
     #[prost(message, repeated, tag = "3")]
     label: Vec<Label>,
 }
@@ -115,7 +116,7 @@ pub(crate) fn write(analysis: &Analysis, options: &Options, tick: u32, out: &mut
     builder.profile.time_nanos = signed(if clock.is_timed { clock.start_ns + clock.offset_ns(tick) } else { 0 });
     builder.profile.duration_nanos = signed(clock.duration_ns());
     let source = &analysis.report().source;
-    let comment = format!("{}, device {}, event {tick} of {}", options.generator, source.device, source.device_events);
+    let comment = format!("{}, device {}, {}", options.generator, source.device, moment_text(tick));
     let comment = builder.string(&comment);
     builder.profile.comment.push(comment);
     let mut gzip = GzEncoder::new(out, Compression::default());

@@ -9,6 +9,7 @@ use gpuheap_explain::{Analysis, MomentName};
 use serde::Serialize;
 
 use crate::held::{Group, groups, places};
+use crate::marks::moment_text;
 use crate::names::{Names, Shown, harmless};
 use crate::{Error, Options};
 
@@ -79,7 +80,7 @@ pub(crate) fn write(analysis: &Analysis, options: &Options, at: MomentName, out:
     };
     let mut profiles = Vec::new();
     for (row, &(name, tick)) in moments.iter().enumerate() {
-        let name = format!("held at {} (event {tick})", title(name));
+        let name = format!("held at {} ({})", title(name), moment_text(tick));
         profiles.push(profile(name, &places, |place| place.held[row].bytes, &mut stack));
     }
     profiles.push(profile("allocated in total".to_owned(), &places, |place| place.total.bytes, &mut stack));
