@@ -55,6 +55,10 @@ class Graphs:
         self.opaque = False
         """True if this version of PyTorch does not tell what is saved without unpacking it."""
 
+    def saved_tensors(self, torch: Any) -> list[Any]:
+        """The tensors that the graphs have saved."""
+        return [value for value in self.nodes if is_instance(value, torch.Tensor)]
+
 
 def _fields(node: Any, known: dict[type, tuple[str, ...]]) -> tuple[str, ...]:
     kind = type(node)

@@ -8,9 +8,9 @@ from typing import Any
 
 from gpuheap._names import _table, live_modules
 from gpuheap._objects import instance_dict, is_instance, mro
-from gpuheap._tensors import live_tensors, plain, storages_of, tensor_text
+from gpuheap._tensors import gradient_of, in_graph, live_tensors, plain, storages_of, tensor_text
 
-__all__ = ["CLASSES", "Large", "by_class"]
+__all__ = ["CLASSES", "Large", "by_class", "groups_of"]
 
 CLASSES = ("parameters", "gradients", "optimizer state", "buffers", "activations", "other tensors")
 _UNNAMED = frozenset(("activations", "other tensors"))
@@ -50,14 +50,12 @@ def _tensors_in(torch: Any, value: Any, depth: int = 4) -> list[Any]:
     return [tensor for part in parts for tensor in _tensors_in(torch, part, depth - 1)]
 
 
-def by_class(torch: Any, devices: str) -> tuple[dict[str, int], list[Large]]:
-    """Bytes by class of what live tensors hold, and the storages that no class names, largest first.
+def groups_of(torch: Any, tensors: list[Any]) -> dict[int, str]:
+    """The classes of live tensors by identity; what is missing is one of the `other tensors`.
 
     Args:
         torch: the module.
-        devices: `accelerator` for everything but the host's memory, or `cpu`.
-
-    A storage has the first class of `CLASSES` that any of its tensors has.
+        tensors: the live tensors, which the caller holds for as long as it uses the answer.
     """
     groups: dict[int, str] = {}
     for optimizer in _optimizers(torch):
@@ -67,22 +65,29 @@ def by_class(torch: Any, devices: str) -> tuple[dict[str, int], list[Large]]:
     for module in live_modules(torch):
         for tensor in _table(module, "_buffers").values():
             groups.setdefault(id(tensor), "buffers")
+    with plain(torch):
+        for tensor in tensors:
+            gradient = gradient_of(tensor)
+            if gradient is not None:
+                groups[id(gradient)] = "gradients"
+            if is_instance(tensor, torch.nn.Parameter):
+                groups[id(tensor)] = "parameters"
+            elif in_graph(tensor):
+                groups.setdefault(id(tensor), "activations")
+    return groups
+
+
+def by_class(torch: Any, devices: str) -> tuple[dict[str, int], list[Large]]:
+    """Bytes by class of what live tensors hold, and the storages that no class names, largest first.
+
+    Args:
+        torch: the module.
+        devices: `accelerator` for everything but the host's memory, or `cpu`.
+
+    A storage has the first class of `CLASSES` that any of its tensors has.
+    """
     tensors = live_tensors(torch)
-    gradients: list[Any] = []  # kept, so that an identity cannot pass to another object
-    for tensor in tensors:
-        try:
-            with plain(torch):
-                gradient = tensor.grad if tensor.is_leaf else None
-                inside = tensor.grad_fn is not None
-        except Exception:  # a tensor in the middle of its construction
-            continue
-        if gradient is not None:
-            gradients.append(gradient)
-            groups[id(gradient)] = "gradients"
-        if is_instance(tensor, torch.nn.Parameter):
-            groups[id(tensor)] = "parameters"
-        elif inside:
-            groups.setdefault(id(tensor), "activations")
+    groups = groups_of(torch, tensors)
     found: dict[int, Large] = {}
     for tensor in tensors:
         group = groups.get(id(tensor), "other tensors")

@@ -11,7 +11,17 @@ from typing import Any
 
 from gpuheap._objects import mro
 
-__all__ = ["Storage", "live_tensors", "loaded_torch", "needed_bytes", "plain", "storages_of", "tensor_text"]
+__all__ = [
+    "Storage",
+    "gradient_of",
+    "in_graph",
+    "live_tensors",
+    "loaded_torch",
+    "needed_bytes",
+    "plain",
+    "storages_of",
+    "tensor_text",
+]
 
 
 def loaded_torch() -> Any | None:
@@ -41,7 +51,7 @@ def plain(torch: Any) -> AbstractContextManager[Any]:
 
 
 def live_tensors(torch: Any, objects: Iterable[Any] | None = None) -> list[Any]:
-    """All tensors that Python knows of, subclasses and parameters included.
+    """All tensors that Python knows of, subclasses, parameters and gradients included.
 
     Args:
         torch: the module, from `loaded_torch`.
@@ -51,7 +61,33 @@ def live_tensors(torch: Any, objects: Iterable[Any] | None = None) -> list[Any]:
     # Types first: a heap has millions of objects but few types, and no object is asked anything.
     everything = everything if isinstance(everything, list) else list(everything)
     kinds = {kind for kind in set(map(type, everything)) if torch.Tensor in mro(kind)}
-    return [value for value in everything if type(value) in kinds]
+    tensors = [value for value in everything if type(value) in kinds]
+    # A gradient has no Python object before someone asks for it.
+    known = {id(tensor) for tensor in tensors}
+    gradients = []
+    with plain(torch):
+        for tensor in tensors:
+            gradient = gradient_of(tensor)
+            if gradient is not None and id(gradient) not in known:
+                known.add(id(gradient))
+                gradients.append(gradient)
+    return tensors + gradients
+
+
+def gradient_of(tensor: Any) -> Any | None:
+    """The gradient of a tensor that can have one. Asking any other tensor inside a graph would warn."""
+    try:
+        return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
+    except Exception:  # a subclass in the middle of its construction, say
+        return None
+
+
+def in_graph(tensor: Any) -> bool:
+    """Whether a tensor is the result of operations that autograd has recorded."""
+    try:
+        return tensor.grad_fn is not None
+    except Exception:
+        return False
 
 
 def _storage(torch: Any, untyped: Any) -> Storage:

@@ -11,7 +11,16 @@ from typing import Any
 
 from gpuheap._autograd import Graphs, SavedBy, walk_graphs
 from gpuheap._objects import is_instance, mro
-from gpuheap._tensors import Storage, live_tensors, needed_bytes, plain, storage_of_untyped, storages_of
+from gpuheap._tensors import (
+    Storage,
+    gradient_of,
+    in_graph,
+    live_tensors,
+    needed_bytes,
+    plain,
+    storage_of_untyped,
+    storages_of,
+)
 
 __all__ = ["Link", "World"]
 
@@ -66,14 +75,12 @@ class World:
                 self.storages[found.key] = found
 
     def _look_at(self, tensor: Any) -> None:
+        gradient = gradient_of(tensor)
+        if gradient is not None:
+            self._grads.setdefault(id(gradient), []).append(tensor)
         try:
             if tensor._is_view():
                 self._views.setdefault(id(tensor._base), []).append(tensor)
-            # Asking a tensor inside a graph for its gradient warns, and it has none unless it asked for one.
-            if tensor.is_leaf or tensor.retains_grad:
-                gradient = tensor.grad
-                if gradient is not None:
-                    self._grads.setdefault(id(gradient), []).append(tensor)
         except Exception:  # a subclass in the middle of its construction, say
             return
 
@@ -123,13 +130,8 @@ class World:
     def graphs(self) -> Graphs:
         """The graphs behind all tensors that something in Python holds."""
         if self._graphs is None:
-            sources = []
-            for tensor in self.tensors:
-                try:
-                    if id(tensor) not in self._sources_without and tensor.grad_fn is not None:
-                        sources.append(tensor)
-                except Exception:
-                    continue
+            without = self._sources_without
+            sources = [tensor for tensor in self.tensors if id(tensor) not in without and in_graph(tensor)]
             if sources:
                 sources = self._held_in_python(sources)
             self._graphs = walk_graphs(self.torch, sources, self._deadline)
