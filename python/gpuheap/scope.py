@@ -5,134 +5,36 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
-import sys
 import threading
 import time
 import types
-import warnings
 from collections.abc import Callable, Collection, Generator
 from contextlib import suppress
 from contextvars import ContextVar, Token
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, cast
 
 from gpuheap import _tracker
-from gpuheap._bytes import bytes_text, parse_bytes
-from gpuheap._frames import is_own_code, short_file
+from gpuheap._bytes import parse_bytes
 from gpuheap._held import CLASSES, groups_of
+from gpuheap._leaks import (
+    BudgetExceeded,
+    LeakError,
+    LeakReport,
+    LeakWarning,
+    Survivor,
+    history_sites,
+    warn,
+    with_holders,
+)
 from gpuheap._survivors import Census, census, reachable_storages
 from gpuheap._tensors import Storage, live_tensors, loaded_torch, storages_of, tensor_text
-from gpuheap.errors import Error
-from gpuheap.holders import holders
 
 __all__ = ["BudgetExceeded", "LeakError", "LeakReport", "LeakWarning", "Survivor", "scope"]
 
 _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Callable[..., Any])
-_SHOWN = 5
-_HOLDERS_EACH = 2
+_ASKED = 5
 _HOLDER_SECONDS = 2.0
-_SITE_UNKNOWN = "site not known: `track=True`, or PyTorch's allocation history, tells it"
-
-
-@dataclass(frozen=True, slots=True)
-class Survivor:
-    """A storage that was allocated in a scope and is alive after it."""
-
-    tensor: str
-    """`Tensor[1024, 1024] float32 on cuda:0`; `no tensor in Python` if autograd or C++ code alone keeps it."""
-    bytes: int
-    """How much memory that is."""
-    group: str
-    """Its class: `parameters`, `gradients`, `optimizer state`, `buffers`, `activations` or `other tensors`."""
-    site: str | None
-    """Where it was allocated, `train.py:42 (step)`, if that is known."""
-    holders: tuple[str, ...]
-    """Who keeps it, as `gpuheap.holders` says it. Only the largest survivors are asked about."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeakReport:
-    """What a scope found at its end."""
-
-    name: str
-    """The scope's name."""
-    survivors: tuple[Survivor, ...]
-    """What is still alive and was neither kept nor allowed, the largest first."""
-    bytes: int
-    """Their bytes."""
-    collected_bytes: int
-    """What was only freed by the collection of reference cycles at the end: no leak, but it stays until Python
-    collects."""
-
-    def text(self) -> str:
-        """The report as text, without a line break at its end."""
-        count = len(self.survivors)
-        what = "1 storage" if count == 1 else f"{count} storages"
-        still = "is" if count == 1 else "are"
-        lines = [f"scope `{self.name}`: {what} of {bytes_text(self.bytes)} allocated inside {still} alive at its end"]
-        for one in self.survivors[:_SHOWN]:
-            site = f"allocated at {one.site}" if one.site else _SITE_UNKNOWN
-            lines.append(f"  {one.tensor}, {bytes_text(one.bytes)} ({one.group}), {site}")
-            lines += [f"    held by {holder}" for holder in one.holders]
-        if count > _SHOWN:
-            lines.append(f"  and {count - _SHOWN} more")
-        if self.collected_bytes:
-            lines.append(f"  {bytes_text(self.collected_bytes)} more were freed by collecting reference cycles")
-        return "\n".join(lines)
-
-    def __str__(self) -> str:
-        """The report."""
-        return self.text()
-
-
-class LeakWarning(UserWarning):
-    """Memory that was allocated in a scope is alive after it. `report` has the details."""
-
-    report: LeakReport
-
-    def __init__(self, report: LeakReport) -> None:
-        """Made at the end of a scope."""
-        super().__init__(report.text())
-        self.report = report
-
-
-class LeakError(Error):
-    """The same as an exception, for `on_leak="raise"`."""
-
-    report: LeakReport
-
-    def __init__(self, report: LeakReport) -> None:
-        """Made at the end of a scope."""
-        super().__init__(report.text())
-        self.report = report
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Exceptions travel between processes."""
-        return type(self), (self.report,)
-
-
-class BudgetExceeded(Error):
-    """A scope has allocated more than its budget."""
-
-    name: str
-    budget: int
-    allocated: int
-
-    def __init__(self, name: str, budget: int, allocated: int) -> None:
-        """Made by the operation that passed the budget."""
-        super().__init__(
-            f"scope `{name}`: {bytes_text(allocated)} allocated, over its budget of {bytes_text(budget)}",
-            hint="the operation that raised this had its memory already; `gpuheap.release()` after the `except` block "
-            "gives back what is no longer used",
-        )
-        self.name = name
-        self.budget = budget
-        self.allocated = allocated
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Exceptions travel between processes."""
-        return type(self), (self.name, self.budget, self.allocated)
 
 
 _innermost: ContextVar[scope | None] = ContextVar("gpuheap.scope", default=None)
@@ -156,7 +58,7 @@ class scope:
     unless `track=True`.
 
     A decorated generator or coroutine function counts only what is allocated while it runs itself, not while it is
-    suspended; yielded values are handed out. A plain `with` in such a function counts what others do in between, as well.
+    suspended; yielded values are handed out. A plain `with` in such a function counts what others do meanwhile, too.
 
     Args:
         name: how reports call it.
@@ -334,7 +236,7 @@ class scope:
         elif self._on_leak == "raise":
             raise LeakError(report)
         else:
-            _warn(LeakWarning(report), code)
+            warn(LeakWarning(report), code)
 
     def _find(self) -> LeakReport | None:
         torch = loaded_torch()
@@ -394,17 +296,16 @@ class scope:
         groups = groups_of(torch, tensors)
         best: dict[int, tuple[str, str, Storage | None]] = {}
         for tensor in tensors:
-            for storage in storages_of(torch, tensor):
-                if storage.key in alive:
+            for one in storages_of(torch, tensor):
+                if one.key in alive:
                     group = groups.get(id(tensor), "other tensors")
-                    known = best.get(storage.key)
+                    known = best.get(one.key)
                     if known is None or CLASSES.index(group) < CLASSES.index(known[0]):
-                        best[storage.key] = (group, tensor_text(torch, tensor), storage)
+                        best[one.key] = (group, tensor_text(torch, tensor), one)
         del tensors, groups
-        history = _history_sites(torch, [one[2] for one in best.values() if one[2] is not None])
+        history = history_sites(torch, [entry[2] for entry in best.values() if entry[2] is not None])
         found = []
-        storage: Storage | None
-        for key, taken in sorted(alive.items(), key=lambda one: -one[1]):
+        for key, taken in sorted(alive.items(), key=lambda entry: -entry[1]):
             group, text, storage = best.get(key, ("activations", "no tensor in Python", None))
             site = self._sites.get(key) or (history.get(storage.address) if storage is not None else None)
             survivor = Survivor(text, taken, group, site, ())
@@ -413,7 +314,7 @@ class scope:
                 found.append((survivor, storage))
         deadline = time.monotonic() + _HOLDER_SECONDS
         return [
-            _with_holders(survivor, storage, deadline) if position < _SHOWN else survivor
+            with_holders(survivor, storage, deadline) if position < _ASKED else survivor
             for position, (survivor, storage) in enumerate(found)
         ]
 
@@ -489,21 +390,6 @@ class scope:
         self._slices = slices
 
 
-def _warn(warning: LeakWarning, code: types.CodeType | None) -> None:
-    """Warns at the caller's line; of a coroutine, which an event loop calls, where it is defined."""
-    frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and is_own_code(frame.f_code):
-        frame = frame.f_back
-    if code is not None:
-        warnings.warn_explicit(warning, LeakWarning, code.co_filename, code.co_firstlineno)
-    elif frame is not None:
-        registry = frame.f_globals.setdefault("__warningregistry__", {})
-        module = frame.f_globals.get("__name__", "?")
-        warnings.warn_explicit(warning, LeakWarning, frame.f_code.co_filename, frame.f_lineno, module, registry)
-    else:
-        warnings.warn(warning, stacklevel=2)
-
-
 @types.coroutine
 def _drive(block: scope, coroutine: Any) -> Generator[Any, Any, Any]:
     code: types.CodeType | None = getattr(coroutine, "cr_code", None)
@@ -553,31 +439,3 @@ def _slices(
     block._sites = sites
     block._check(code)
     return result
-
-
-def _with_holders(survivor: Survivor, storage: Storage | None, deadline: float) -> Survivor:
-    left = deadline - time.monotonic()
-    if storage is None or not storage.address or left <= 0:
-        return survivor
-    try:
-        paths = tuple(holder.path for holder in holders(storage.address, limit=_HOLDERS_EACH, budget=left))
-    except Exception:  # the report is worth more than the names in it
-        return survivor
-    return Survivor(survivor.tensor, survivor.bytes, survivor.group, survivor.site, paths[:_HOLDERS_EACH])
-
-
-def _history_sites(torch: Any, storages: list[Storage]) -> dict[int, str]:
-    """Sites by address, out of PyTorch's allocation history if it is on."""
-    wanted = {storage.address for storage in storages if storage.device.startswith("cuda")}
-    enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
-    if not wanted or enabled is None or not enabled():
-        return {}
-    sites: dict[int, str] = {}
-    for segment in torch.cuda.memory_snapshot():
-        for block in segment["blocks"]:
-            if block.get("address") in wanted:
-                for frame in block.get("frames", ()):
-                    if "site-packages" not in frame["filename"] and frame["filename"] != "??":
-                        sites[block["address"]] = f"{short_file(frame['filename'])}:{frame['line']} ({frame['name']})"
-                        break
-    return sites
