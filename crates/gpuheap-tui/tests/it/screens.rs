@@ -75,3 +75,33 @@ fn a_screen_that_is_too_small_says_so() {
         let _ = screen(&mut app, size);
     }
 }
+
+/// Streams that wait, private pools, native frames, a lost start, two devices.
+#[test]
+fn unusual_recordings_have_all_views() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recordings/edge");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "gz") {
+            continue;
+        }
+        let mut app = app(gpuheap_import::read(&path, gpuheap_import::Options::default()).unwrap(), &PLAIN);
+        for keys in [
+            "<down><pgdn>l",
+            "2<right><down><right>l",
+            "t<down>sss",
+            "e",
+            "3p+++<left>n<enter>",
+            "4<right><down>f+t<left>",
+        ] {
+            press(&mut app, keys);
+            for size in SIZES {
+                assert!(!screen(&mut app, size).is_empty());
+            }
+            press(&mut app, "<tab>");
+        }
+        count += 1;
+    }
+    assert!(count >= 7, "{count}");
+}
