@@ -1,6 +1,8 @@
 //! `cargo xtask bench`: `gpuheap explain` against CPython's own reader, and the speed of replays under other settings, on
 //! files that everyone can make.
 
+mod serve;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
@@ -69,6 +71,7 @@ pub(crate) fn run(workspace: &Workspace, strict: bool) -> Result<(), Failure> {
     let folder = workspace.target("fixtures");
     let small = fixtures::ensure(&folder, SMALL_EVENTS, 1)?;
     let large = fixtures::ensure(&folder, LARGE_EVENTS, 1)?;
+    let huge = fixtures::ensure(&folder, serve::EVENTS, 1)?;
     let pin = Pin::find();
 
     let load = pickle_load(workspace, pin, &small)?;
@@ -136,6 +139,7 @@ pub(crate) fn run(workspace: &Workspace, strict: bool) -> Result<(), Failure> {
     bars.push(Bar { name, value: written.seconds, limit: Limit::AtMost(PAGE_BAR) });
     let name = "explain --html, 1 M: megabytes of the file";
     bars.push(Bar { name, value: file_bytes(&page)? as f64 / 1e6, limit: Limit::AtMost(PAGE_SIZE_BAR) });
+    bars.extend(serve::run(workspace, pin, &binary, &huge)?);
     for bar in &bars {
         println!("{bar}");
     }
@@ -199,11 +203,20 @@ impl Pin {
     }
 
     fn command(self, workspace: &Workspace, program: impl AsRef<OsStr>) -> Command {
+        self.on("0", workspace, program)
+    }
+
+    /// On two cores.
+    fn pair(self, workspace: &Workspace, program: impl AsRef<OsStr>) -> Command {
+        self.on("0,1", workspace, program)
+    }
+
+    fn on(self, cores: &str, workspace: &Workspace, program: impl AsRef<OsStr>) -> Command {
         match self {
             Self::Taskset => {
                 // It replaces itself by the program, so the process is the program's.
                 let mut command = workspace.command("taskset");
-                command.args(["-c", "0"]).arg(program);
+                command.args(["-c", cores]).arg(program);
                 command
             }
             Self::None => workspace.command(program),

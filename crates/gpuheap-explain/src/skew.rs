@@ -187,31 +187,31 @@ fn sentences(ranks: &[Rank], measures: &[Measure]) -> Vec<String> {
     let mut told = vec![false; ranks.len()];
     for (index, change) in by_size(reserved) {
         let side = if change > 0.0 { "more" } else { "less" };
-        let size = Bytes::new(rounded(change.abs()));
+        let bytes = Bytes::new(rounded(change.abs()));
         let why = mostly(measures, index, change, reserved.median.saturating_sub(allocated.median));
-        sentences.push(format!("rank {} reserves {size} {side} than the median{why}", ranks[index].rank));
+        sentences.push(format!("rank {} reserves {bytes} {side} than the median{why}", ranks[index].rank));
         told[index] = true;
     }
     for measure in measures.iter().skip(1) {
         for (index, change) in by_size(measure) {
             let rank = ranks[index].rank;
             let side = if change > 0.0 { "more" } else { "less" };
-            let size = measure.unit.text(rounded(change.abs()));
+            let distance = measure.unit.text(rounded(change.abs()));
             match measure.unit {
                 // Why a rank reserves more is told already.
                 MeasureUnit::Bytes if told[index] => {}
                 MeasureUnit::Bytes => {
                     let what = measure.class.map_or("allocated memory", Class::title);
-                    sentences.push(format!("rank {rank} holds {size} {side} {what} than the median"));
+                    sentences.push(format!("rank {rank} holds {distance} {side} {what} than the median"));
                     told[index] = true;
                 }
                 MeasureUnit::BytesPerStep => {
-                    sentences.push(format!("rank {rank} grows by {size} {side} than the median"));
+                    sentences.push(format!("rank {rank} grows by {distance} {side} than the median"));
                 }
                 MeasureUnit::Count => {
                     let side = if change > 0.0 { "more" } else { "fewer" };
                     let middle = measure.median;
-                    sentences.push(format!("rank {rank} has {size} steps {side} than the median of {middle}"));
+                    sentences.push(format!("rank {rank} has {distance} steps {side} than the median of {middle}"));
                 }
             }
         }
@@ -293,7 +293,7 @@ mod tests {
     fn rank(rank: u32, reserved: u64, activations: u64) -> Rank {
         let classes = vec![(Class::Parameters, Bytes::new(10 * GIB)), (Class::Activations, Bytes::new(activations))];
         let figures = SkewFigures {
-            allocated: Bytes::new(10 * GIB + activations),
+            allocated: Bytes::new(10 * GIB) + Bytes::new(activations),
             reserved: Bytes::new(reserved),
             classes,
             steps: 20,

@@ -85,7 +85,7 @@ impl Access {
         } else {
             let mut bytes = [0; TOKEN_BYTES];
             getrandom::fill(&mut bytes).map_err(|_| Error::Random)?;
-            Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+            Some(hex(&bytes))
         };
         Ok(Self { address, token })
     }
@@ -137,6 +137,11 @@ impl Access {
         let (ip, own) = (ip.to_canonical(), self.address.ip().to_canonical());
         ip == own || ip.is_loopback() || own.is_unspecified()
     }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digit = |value: u8| char::from_digit(u32::from(value), 16).unwrap_or_default();
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// The host of `host:port`.

@@ -24,6 +24,7 @@ mod answer;
 mod error;
 mod guard;
 mod library;
+mod list;
 mod loaded;
 mod memory;
 mod pages;

@@ -6,18 +6,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use gpuheap_explain::{Rank, Skew, SkewFigures, skew};
 use gpuheap_record::Bytes;
-use serde::Serialize;
 use tokio::sync::watch;
 
 use crate::error::Error;
+use crate::list::{List, SkewList, ranks};
 use crate::loaded::Loaded;
+use crate::reader;
 use crate::scan::{Found, Root};
 use crate::state::{Failure, File, Stage, State};
-use crate::summary::Summary;
 use crate::whatif::{self, WhatIf};
-use crate::{rank, reader};
 
 /// Recordings that are read at the same time.
 const READERS: usize = 2;
@@ -107,6 +105,8 @@ pub(crate) enum Visit {
 pub(crate) enum Entrance {
     /// To the only recording.
     Recording(u32),
+    /// To what is said of the only recording, which is not read yet or cannot be.
+    NotYet(u32),
     /// To the list.
     List,
 }
@@ -153,53 +153,24 @@ impl Library {
 
     /// The list, for the page about all of them.
     pub(crate) fn list(&self) -> List {
-        let state = self.shared.lock();
-        List {
-            schema: "gpuheap.recordings/1",
-            generator: gpuheap_report::html::generator(),
-            folder: self.shared.root.folder_name(),
-            recordings: state.files.iter().flat_map(Listed::of).collect(),
-        }
+        List::new(self.shared.root.folder_name(), &self.shared.lock().files)
     }
 
     /// What differs between ranks: one table a set of recordings that differ by rank alone.
     pub(crate) fn skew(&self) -> SkewList {
-        let state = self.shared.lock();
-        let mut runs: Vec<(String, Vec<Rank>)> = Vec::new();
-        let mut add = |run: String, rank: Rank| match runs.iter_mut().find(|(name, _)| *name == run) {
-            Some((_, ranks)) => ranks.push(rank),
-            None => runs.push((run, vec![rank])),
-        };
-        for file in &state.files {
-            let known = file.rows.iter().filter_map(|row| Some((row.id, row.known.as_ref()?)));
-            if let Some(named) = rank::rank(&file.name) {
-                // A rank that touched other devices is what it is on its own.
-                let fullest = known.max_by_key(|(_, (summary, _))| summary.peaks.reserved_bytes);
-                if let Some((id, (_, figures))) = fullest {
-                    let figures: SkewFigures = figures.clone();
-                    add(named.pattern, Rank { rank: named.rank, recording: id.to_string(), figures });
-                }
-            } else if file.rows.len() > 1 {
-                for (id, (summary, figures)) in known {
-                    let rank = Rank { rank: summary.device, recording: id.to_string(), figures: figures.clone() };
-                    add(file.name.clone(), rank);
-                }
-            }
-        }
-        drop(state);
-        runs.retain(|(_, ranks)| ranks.len() > 1);
-        SkewList {
-            schema: "gpuheap.skew/1",
-            runs: runs.into_iter().map(|(name, ranks)| Run { name, skew: skew(ranks) }).collect(),
-        }
+        let runs = ranks(&self.shared.lock().files);
+        SkewList::new(runs)
     }
 
     /// Where the first page leads.
     pub(crate) fn entrance(&self) -> Entrance {
         match self.shared.lock().files.as_slice() {
-            [File { rows, stage, .. }] if rows.len() == 1 && (*stage == Stage::Ready || self.is_one_file()) => {
-                Entrance::Recording(rows[0].id)
-            }
+            // What is not read yet may have several devices.
+            [File { rows, stage, .. }] if rows.len() == 1 => match stage {
+                Stage::Ready => Entrance::Recording(rows[0].id),
+                _ if self.is_one_file() => Entrance::NotYet(rows[0].id),
+                _ => Entrance::List,
+            },
             _ => Entrance::List,
         }
     }
@@ -317,9 +288,9 @@ impl Shared {
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
             };
             drop(state);
-            let stage = |stage: Stage| self.set_stage(&job.path, stage);
+            let tell = |stage: Stage| self.set_stage(&job.path, stage);
             let ids = |devices| self.lock().ids(&job.path, devices);
-            let outcome = reader::read(&job.path, &job.name, self.options.limit, &stage, &ids);
+            let outcome = reader::read(&job.path, &job.name, self.options.limit, &tell, &ids);
             let mut state = self.lock();
             if state.finished(&job) {
                 self.keep(&mut state, &job.path, outcome);
@@ -352,80 +323,8 @@ impl Shared {
 
     /// Notes how far a recording is. One that was dropped from memory stays ready while it is read again.
     fn set_stage(&self, path: &PathBuf, stage: Stage) {
-        let mut state = self.lock();
-        if let Some(file) = state.file_mut(path).filter(|file| file.stage != Stage::Ready) {
+        if let Some(file) = self.lock().file_mut(path).filter(|file| file.stage != Stage::Ready) {
             file.stage = stage;
         }
     }
-}
-
-/// Every recording.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub(crate) struct List {
-    schema: &'static str,
-    generator: String,
-    /// The folder's name; `None` for a single file.
-    folder: Option<String>,
-    recordings: Vec<Listed>,
-}
-
-/// One device of a recording, or a recording of which that is all that is known.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-struct Listed {
-    id: u32,
-    name: String,
-    bytes: u64,
-    /// `reading`, `ready` or `failed`.
-    state: &'static str,
-    /// How much of the file was read, while it is.
-    percent: Option<u8>,
-    error: Option<String>,
-    hint: Option<String>,
-    rank: Option<u32>,
-    /// Whether it is in memory.
-    in_memory: bool,
-    #[serde(flatten)]
-    summary: Option<Summary>,
-}
-
-impl Listed {
-    fn of(file: &File) -> Vec<Self> {
-        let (state, percent, failure) = match &file.stage {
-            Stage::Waiting => ("reading", None, None),
-            Stage::Reading { percent } => ("reading", Some(*percent), None),
-            Stage::Analysing => ("reading", Some(100), None),
-            Stage::Ready => ("ready", None, None),
-            Stage::Failed(failure) => ("failed", None, Some(failure)),
-        };
-        let rank = rank::rank(&file.name).map(|named| named.rank);
-        let row = |row: &crate::state::Row| Self {
-            id: row.id,
-            name: file.name.clone(),
-            bytes: file.stamp.bytes,
-            state,
-            percent,
-            error: failure.map(|failure| failure.error.clone()),
-            hint: failure.and_then(|failure| failure.hint.clone()),
-            rank,
-            in_memory: file.loaded.is_some(),
-            summary: row.known.as_ref().map(|(summary, _)| summary.clone()),
-        };
-        file.rows.iter().map(row).collect()
-    }
-}
-
-/// What differs between ranks.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub(crate) struct SkewList {
-    schema: &'static str,
-    runs: Vec<Run>,
-}
-
-/// Recordings that differ by rank alone.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-struct Run {
-    /// Their common name, with `*` for the rank.
-    name: String,
-    #[serde(flatten)]
-    skew: Skew,
 }

@@ -1,6 +1,6 @@
 //! Reads and analyses one recording.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
@@ -41,15 +41,15 @@ pub(crate) fn read(
         [] => vec![None],
         devices => devices.iter().take(MOST_DEVICES).map(|device| Some(device.device.get())).collect(),
     };
-    let mut analyses = Vec::new();
+    let mut analysed = Vec::new();
     for device in ordinals {
         let options = Options { device, limit, at: None };
         let analysis = Analysis::new(Arc::clone(&recording), &options).map_err(|error| Failure::of(&error, None))?;
-        analyses.push((options, analysis));
+        analysed.push((options, analysis));
     }
-    let ids = ids(analyses.len());
+    let ids = ids(analysed.len());
     let (mut devices, mut listed) = (Vec::new(), Vec::new());
-    for ((options, analysis), id) in analyses.into_iter().zip(ids) {
+    for ((options, analysis), id) in analysed.into_iter().zip(ids) {
         let report = analysis.report();
         listed.push((Summary::of(report), SkewFigures::of(report)));
         let served = Served::new(analysis);
@@ -66,11 +66,12 @@ fn open(path: &Path, name: &str, stage: &dyn Fn(Stage)) -> Result<gpuheap_record
         let error = gpuheap_import::Error::Open { path: name.into(), source };
         Failure::of(&error, error.hint())
     };
-    let file = File::open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    if !metadata.is_file() {
+    // A pipe would keep the reader for ever.
+    if !fs::metadata(path).map_err(failed)?.is_file() {
         return Err(failed(io::Error::other("it is not a file")));
     }
+    let file = File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
     let mut progress = |state: gpuheap_import::Progress| {
         let total = state.total.unwrap_or(0).max(1);
         stage(Stage::Reading { percent: u8::try_from(state.read.saturating_mul(100) / total).unwrap_or(100).min(100) });

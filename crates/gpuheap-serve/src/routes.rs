@@ -52,6 +52,7 @@ async fn nowhere(headers: HeaderMap) -> Response {
 async fn entrance(State(library): Asked, headers: HeaderMap) -> Response {
     match library.entrance() {
         Entrance::Recording(id) => answer::redirect(&format!("/recordings/{id}")),
+        Entrance::NotYet(id) => show_recording(&library, Ok(id), &headers),
         Entrance::List => show_list(&library, &headers),
     }
 }
@@ -66,8 +67,12 @@ fn show_list(library: &Library, headers: &HeaderMap) -> Response {
 }
 
 async fn report_page(State(library): Asked, Path(id): Path<String>, headers: HeaderMap) -> Response {
-    let takes = Takes::of(&headers);
-    let visit = number(&id).and_then(|id| Ok((id, library.visit(id).ok_or(Error::NoRecording)?)));
+    show_recording(&library, number(&id), &headers)
+}
+
+fn show_recording(library: &Library, id: Result<u32, Error>, headers: &HeaderMap) -> Response {
+    let takes = Takes::of(headers);
+    let visit = id.and_then(|id| Ok((id, library.visit(id).ok_or(Error::NoRecording)?)));
     match visit {
         Ok((id, Visit::Ready { title })) => {
             let page = gpuheap_report::html::to_served_html(&title, &format!("/api/recordings/{id}/page"));

@@ -77,7 +77,7 @@ impl Root {
             return Ok(vec![Found { name, path: self.path.clone(), stamp }]);
         };
         let mut files = (self.finder)(root)?;
-        for folder in self.folders(root) {
+        for folder in folders(root) {
             // A folder that cannot be listed hides its recordings, not those of others.
             files.extend((self.finder)(&folder).unwrap_or_default());
         }
@@ -95,7 +95,7 @@ impl Root {
                 break;
             }
         }
-        found.sort_by(|one, other| natural(&one.name).cmp(&natural(&other.name)));
+        found.sort_by_cached_key(|found| natural(&found.name));
         Ok(found)
     }
 
@@ -106,7 +106,7 @@ impl Root {
             Stamp::of(&fs::metadata(&self.path)?).hash(&mut hasher);
             return Ok(hasher.finish());
         };
-        for folder in [root.clone()].into_iter().chain(self.folders(root)) {
+        for folder in [root.clone()].into_iter().chain(folders(root)) {
             let Ok(entries) = fs::read_dir(&folder) else { continue };
             // The order of a listing may change where nothing else does.
             let mut sum = 0_u64;
@@ -120,16 +120,17 @@ impl Root {
         }
         Ok(hasher.finish())
     }
+}
 
-    fn folders(&self, root: &Path) -> Vec<PathBuf> {
-        let entries = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
-        let mut folders: Vec<PathBuf> = entries
-            .filter(|path| !is_hidden(path) && path.is_dir() && within(root, path).is_some_and(|real| real != root))
-            .collect();
-        folders.sort();
-        folders.truncate(MOST_FOLDERS);
-        folders
-    }
+/// Folders in a folder.
+fn folders(root: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut folders: Vec<PathBuf> = entries
+        .filter(|path| !is_hidden(path) && path.is_dir() && within(root, path).is_some_and(|real| real != root))
+        .collect();
+    folders.sort();
+    folders.truncate(MOST_FOLDERS);
+    folders
 }
 
 /// The path without links, if it is still in the folder.

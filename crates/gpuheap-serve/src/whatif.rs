@@ -1,7 +1,7 @@
 //! Other settings, tried in the background when somebody first looks at a recording.
 
 use std::sync::mpsc::{Receiver, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use axum::body::Bytes;
 use gpuheap_explain::{Analysis, WhatIfCurve};
@@ -45,7 +45,8 @@ pub(crate) enum Now {
 
 /// A device whose settings are to be tried.
 pub(crate) struct Job {
-    pub(crate) loaded: Arc<Loaded>,
+    /// It may be dropped from memory before its turn comes.
+    pub(crate) loaded: Weak<Loaded>,
     pub(crate) device: usize,
     pub(crate) whatif: Arc<WhatIf>,
 }
@@ -65,7 +66,7 @@ impl WhatIf {
         let mut state = self.lock();
         match &*state {
             State::NotAsked => {
-                let job = Job { loaded: Arc::clone(loaded), device, whatif: Arc::clone(self) };
+                let job = Job { loaded: Arc::downgrade(loaded), device, whatif: Arc::clone(self) };
                 if jobs.send(job).is_err() {
                     return Now::Failed("the search for other settings has ended".to_owned());
                 }
@@ -89,7 +90,13 @@ pub(crate) fn work(jobs: &Receiver<Job>) {
             let before = if let State::Running { done, .. } = *state { done } else { 0 };
             *state = State::Running { done: before.max(done), of };
         };
-        let outcome = curves(&job, &progress);
+        let Some(loaded) = job.loaded.upgrade() else {
+            // Whoever still waits asks again.
+            *job.whatif.lock() = State::NotAsked;
+            continue;
+        };
+        let outcome = curves(&loaded, job.device, &progress);
+        drop(loaded);
         *job.whatif.lock() = match outcome {
             Ok(answer) => State::Done(answer),
             Err(error) => State::Failed(error),
@@ -106,9 +113,9 @@ fn step_back() {
 }
 
 /// The search has an analysis of its own: moments are asked for meanwhile and must not wait for it.
-fn curves(job: &Job, progress: &(dyn Fn(usize, usize) + Sync)) -> Result<Bytes, String> {
-    let options = job.loaded.options_of(job.device);
-    let analysis = Analysis::new(Arc::clone(job.loaded.recording()), &options).map_err(|error| error.to_string())?;
+fn curves(loaded: &Loaded, device: usize, progress: &(dyn Fn(usize, usize) + Sync)) -> Result<Bytes, String> {
+    let options = loaded.options_of(device);
+    let analysis = Analysis::new(Arc::clone(loaded.recording()), &options).map_err(|error| error.to_string())?;
     let curves = analysis.whatif_curves(progress).map_err(|error| error.to_string())?;
     gpuheap_report::html::compressed(&Answer { curves }).map(Bytes::from).map_err(|error| error.to_string())
 }

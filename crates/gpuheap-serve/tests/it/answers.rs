@@ -33,8 +33,8 @@ async fn a_recording_of_one_device() {
     let peak = page["moments"].as_array().unwrap().iter().find(|moment| moment["name"] == "peak").unwrap();
 
     let moment = served.json(&format!("/api/recordings/1/moment?tick={}", peak["tick"])).await;
-    let sum: i64 = moment["classes"].as_array().unwrap().iter().filter_map(Value::as_i64).sum();
-    assert_eq!(sum as u64, row["peaks"]["allocated_bytes"].as_u64().unwrap());
+    let sum: u64 = moment["classes"].as_array().unwrap().iter().filter_map(Value::as_u64).sum();
+    assert_eq!(sum, row["peaks"]["allocated_bytes"].as_u64().unwrap());
     assert!(moment["memory"]["complete"].as_bool().unwrap());
     // Places of a moment are those of the page.
     let places = page["places"]["tree"]["caller"].as_array().unwrap().len() as u64;

@@ -54,7 +54,7 @@ fn has_browser() -> bool {
 
 /// Says something that is not data.
 pub(super) fn say(text: &str) {
-    let text: String = text.lines().flat_map(|line| [gpuheap_report::sanitize(line).into(), "\n".to_owned()]).collect();
+    let text: String = text.lines().flat_map(|line| [gpuheap_report::sanitize(line), "\n".to_owned()]).collect();
     // There is nowhere to say that this failed.
     let _ = stderr().lock().write_all(text.as_bytes());
 }
