@@ -1,8 +1,8 @@
 """Explains GPU memory, gives it back and keeps it healthy.
 
 On a recording, no GPU needed: :func:`explain`, :func:`html`, :func:`convert`, and :func:`main`, which is the whole
-``gpuheap`` command. In a running program: :func:`record`, :func:`step`, :func:`release`, :func:`scope`, :func:`holders`, :func:`isolate` and
-:func:`prefetch`.
+``gpuheap`` command. In a running program: :func:`record`, :func:`step`, :func:`release`, :func:`scope`,
+:func:`holders`, :func:`isolate` and :func:`prefetch`.
 
 Importing this package imports no framework, and neither does a call, unless the program has it already. Every name
 is loaded when it is first used.
@@ -22,31 +22,70 @@ if TYPE_CHECKING:
     from gpuheap._core import main as main
     from gpuheap._core import version as __version__
     from gpuheap.errors import Error as Error
+    from gpuheap.holders import holders as holders
+    from gpuheap.isolate import Isolate as Isolate
+    from gpuheap.isolate import IsolateCrash as IsolateCrash
+    from gpuheap.isolate import IsolateError as IsolateError
+    from gpuheap.isolate import IsolateMemory as IsolateMemory
+    from gpuheap.isolate import IsolateTimeout as IsolateTimeout
+    from gpuheap.isolate import isolate as isolate
+    from gpuheap.prefetch import prefetch as prefetch
     from gpuheap.record import Recording as Recording
     from gpuheap.record import record as record
     from gpuheap.record import step as step
+    from gpuheap.release import release as release
+    from gpuheap.scope import BudgetExceeded as BudgetExceeded
+    from gpuheap.scope import LeakError as LeakError
+    from gpuheap.scope import LeakWarning as LeakWarning
+    from gpuheap.scope import scope as scope
 
 # Public names and the modules that define them.
 _EXPORTS = {
+    "BudgetExceeded": "gpuheap.scope",
     "Error": "gpuheap.errors",
+    "Isolate": "gpuheap.isolate",
+    "IsolateCrash": "gpuheap.isolate",
+    "IsolateError": "gpuheap.isolate",
+    "IsolateMemory": "gpuheap.isolate",
+    "IsolateTimeout": "gpuheap.isolate",
+    "LeakError": "gpuheap.scope",
+    "LeakWarning": "gpuheap.scope",
     "Recording": "gpuheap.record",
     "convert": "gpuheap._core",
     "explain": "gpuheap._core",
+    "holders": "gpuheap.holders",
     "html": "gpuheap._core",
+    "isolate": "gpuheap.isolate",
     "main": "gpuheap._core",
+    "prefetch": "gpuheap.prefetch",
     "record": "gpuheap.record",
+    "release": "gpuheap.release",
+    "scope": "gpuheap.scope",
     "step": "gpuheap.record",
 }
 
 __all__ = [
+    "BudgetExceeded",
     "Error",
+    "Isolate",
+    "IsolateCrash",
+    "IsolateError",
+    "IsolateMemory",
+    "IsolateTimeout",
+    "LeakError",
+    "LeakWarning",
     "Recording",
     "__version__",
     "convert",
     "explain",
+    "holders",
     "html",
+    "isolate",
     "main",
+    "prefetch",
     "record",
+    "release",
+    "scope",
     "step",
 ]
 

@@ -95,7 +95,8 @@ class Child:
         self.exit_code: int | None = None
         self._ended = False
         ours, theirs = socket.socketpair()
-        pipes = {name: None if _is_inherited(name, number) else subprocess.PIPE for name, number in _STREAMS.items()}
+        stdout = None if _is_inherited("stdout", 1) else subprocess.PIPE
+        stderr = None if _is_inherited("stderr", 2) else subprocess.PIPE
         path = [entry or os.getcwd() for entry in sys.path]
         code = (
             f"import sys; sys.path[:] = {path!r}; "
@@ -106,10 +107,11 @@ class Child:
             self._process = subprocess.Popen(
                 [sys.executable, *flags, "-c", code],
                 stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
                 env={**os.environ, **env},
-                **pipes,
             )
         except BaseException:
             ours.close()
@@ -118,7 +120,8 @@ class Child:
             theirs.close()
         ours.setblocking(False)
         self._connection = ours
-        self._outputs = [_Output(name, pipe) for name in pipes if (pipe := getattr(self._process, name)) is not None]
+        outputs = {"stdout": self._process.stdout, "stderr": self._process.stderr}
+        self._outputs = [_Output(name, pipe) for name, pipe in outputs.items() if pipe is not None]
         self._settings: bytes | None = _transfer.dumps((_worker.prepare, (_main_program(),), {}))
 
     def is_alive(self) -> bool:
@@ -227,9 +230,6 @@ class Child:
             return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
             return True
-
-
-_STREAMS = {"stdout": 1, "stderr": 2}
 
 
 def _is_inherited(name: str, number: int) -> bool:

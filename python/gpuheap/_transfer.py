@@ -52,7 +52,8 @@ class _Unpickler(pickle.Unpickler):
         except AttributeError as error:
             if module != "__main__":
                 raise
-            raise TransferError(f"`{name}` of the main program is not known in the other process", _CLOUDPICKLE) from error
+            message = f"`{name}` of the main program is not known in the other process"
+            raise TransferError(message, _CLOUDPICKLE) from error
 
 
 def _has(module: ModuleType, name: str) -> bool:

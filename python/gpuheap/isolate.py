@@ -154,10 +154,10 @@ class Isolate:
                 self._end(child)
                 raise
             self._give_back(child)
-        if kind == Child.VALUE:
-            value: T = _transfer.loads(answer)
-            return value
-        _raise(answer)
+        if kind != Child.VALUE:
+            _raise(answer)
+        value: T = _transfer.loads(answer)
+        return value
 
     def close(self) -> None:
         """End all processes, and wait until they are gone. A call that is under way in another thread fails."""
