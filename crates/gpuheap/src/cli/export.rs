@@ -19,8 +19,9 @@ Examples:
   gpuheap export snapshot.pickle --to parquet -o run.parquet
   duckdb -c \"SELECT class, sum(size_bytes) FROM 'run.parquet' WHERE freed_event IS NULL GROUP BY 1\"
 
-perfetto and chrome show memory through time with all its moments; pprof, speedscope, firefox and folded what was
-held at one moment, by stack; csv and parquet have one row an allocation: all of them, or with --at those of a moment.
+perfetto and chrome show memory through time with all its moments; pprof, speedscope, firefox
+and folded what was held at one moment, by stack; csv and parquet have a row for each allocation,
+with --at for those of a moment. csv repeats every stack: parquet is a hundredth of its size.
 
 Exit codes: 0 done, 2 bad input or use";
 

@@ -6,6 +6,7 @@ mod completions;
 mod context;
 mod diff;
 mod explain;
+mod export;
 mod help;
 mod page;
 mod recordings;
