@@ -16,14 +16,15 @@ pub(crate) const fn short(view: View) -> Keys {
     match view {
         View::Findings => &[
             ("?", "help"),
+            ("q", "quit"),
             ("↑↓", "choose"),
             ("PgDn", "scroll"),
             ("Enter", "go to its moment"),
             ("l", "libraries"),
-            ("q", "quit"),
         ],
         View::Sites => &[
             ("?", "help"),
+            ("q", "quit"),
             ("↑↓", "choose"),
             ("←→", "close, open"),
             ("t", "table"),
@@ -31,25 +32,24 @@ pub(crate) const fn short(view: View) -> Keys {
             ("l", "libraries"),
             ("s", "sort"),
             ("p o e n", "moment"),
-            ("q", "quit"),
         ],
         View::Timeline => &[
             ("?", "help"),
+            ("q", "quit"),
             ("←→", "move"),
             ("+ -", "zoom"),
             ("Enter", "choose"),
             ("p o e n", "jump"),
             ("0", "all"),
-            ("q", "quit"),
         ],
         View::Map => &[
             ("?", "help"),
+            ("q", "quit"),
             ("←→", "block"),
             ("↑↓", "row"),
             ("+ -", "zoom"),
             ("/", "address"),
             ("p o e n", "moment"),
-            ("q", "quit"),
         ],
     }
 }

@@ -50,12 +50,14 @@ fn block(app: &App, at: &Range<'_>, width: usize) -> Vec<Line<'static>> {
         |event| format!(", since event {}", text::count(u64::from(event) + 1)),
     );
     about.push(Span::raw(format!(", {} asked for{since}", allocation.requested)));
-    about.push(Span::styled(format!(": {}", allocation.rule), theme.faint()));
+    let mut about = Line::from(about);
+    let room = width.saturating_sub(about.width());
+    about.push_span(Span::styled(text::cut_end(&format!(": {}", allocation.rule), room), theme.faint()));
     let place = match app.data.analysis().site(allocation.stack) {
         Some(site) => text::place(&site.file, site.line, &site.function, width),
         None => text::cut_end(&text::clean(&app.data.analysis().label(&allocation)), width),
     };
-    vec![Line::from(about), Line::styled(place, theme.code())]
+    vec![about, Line::styled(place, theme.code())]
 }
 
 fn segment(app: &App, at: &Range<'_>, width: usize) -> Line<'static> {
