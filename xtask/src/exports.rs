@@ -25,7 +25,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<(), Failure> {
 pub(crate) fn run_if_possible(workspace: &Workspace) -> Result<(), Failure> {
     match install(workspace) {
         Ok(python) => check(workspace, &python),
-        Err(failure) if env::var_os("CI").is_some() => Err(failure.hint(HINT)),
+        Err(failure) if is_ci() => Err(failure.hint(HINT)),
         Err(failure) => {
             eprintln!("\nSkipped: exports are not opened with their tools, which cannot be installed\n{failure}");
             Ok(())
@@ -47,7 +47,9 @@ fn install(workspace: &Workspace) -> Result<PathBuf, Failure> {
     let lock = checks.join("package-lock.json");
     let stamp = checks.join("node_modules/.installed-lock.json");
     if !same(&lock, &stamp) {
-        workspace::run(workspace.command("npm").args(["ci", "--ignore-scripts"]).current_dir(&checks))?;
+        let mut npm = workspace.command("npm");
+        npm.args(["ci", "--ignore-scripts", "--fetch-retries", retries()]).current_dir(&checks);
+        workspace::run(&mut npm)?;
         copy(&lock, &stamp)?;
     }
     let venv = workspace.target("exports/venv");
@@ -56,11 +58,20 @@ fn install(workspace: &Workspace) -> Result<PathBuf, Failure> {
     if !same(&requirements, &stamp) {
         workspace::run(workspace.command(system_python()).args(["-m", "venv", "--clear"]).arg(&venv))?;
         let mut pip = workspace.command(&python);
-        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input", "--requirement"]);
-        workspace::run(pip.arg(&requirements))?;
+        pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]);
+        workspace::run(pip.args(["--retries", retries(), "--requirement"]).arg(&requirements))?;
         copy(&requirements, &stamp)?;
     }
     Ok(python)
+}
+
+/// Who is offline is not to wait for a minute every time.
+fn retries() -> &'static str {
+    if is_ci() { "5" } else { "0" }
+}
+
+fn is_ci() -> bool {
+    env::var_os("CI").is_some()
 }
 
 fn system_python() -> &'static str {
