@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any, NamedTuple
 
 __all__ = ["Label", "labels"]
@@ -25,8 +24,8 @@ class Label(NamedTuple):
     name: str
 
 
-def labels(torch: ModuleType, time_us: int) -> Iterator[Label]:
-    """Every parameter, buffer, gradient and optimizer state that is alive on a CUDA device, each storage by its first name.
+def labels(torch: Any, time_us: int) -> Iterator[Label]:
+    """Every parameter, buffer, gradient and optimizer state alive on a CUDA device, each storage by its first name.
 
     Modules are found among the objects that Python's collector knows. One that is part of no other is named by the
     global variable that holds it, else by its class.
@@ -46,7 +45,7 @@ def labels(torch: ModuleType, time_us: int) -> Iterator[Label]:
         yield Label(place[0], place[1], time_us, kind, name)
 
 
-def _found(torch: ModuleType) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
+def _found(torch: Any) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
     """The outermost modules and the optimizers of the process, with their names."""
     module_type, optimizer_type = torch.nn.Module, torch.optim.Optimizer
     modules: list[Any] = []
@@ -70,7 +69,7 @@ def _with_names(things: list[Any]) -> list[tuple[str, Any]]:
     """Each thing with the name of the global variable of the main program that holds it, else its class's."""
     wanted = {id(thing) for thing in things}
     main = sys.modules.get("__main__")
-    variables = {}
+    variables: dict[int, str] = {}
     for name, value in list(vars(main).items()) if main is not None else []:
         if id(value) in wanted and not name.startswith("_"):
             variables.setdefault(id(value), name)
@@ -114,7 +113,7 @@ def _named(
                     yield "gradient", f"the gradient of a parameter of {root}", parameter.grad
 
 
-def _place(torch: ModuleType, tensor: Any) -> tuple[int, int] | None:
+def _place(torch: Any, tensor: Any) -> tuple[int, int] | None:
     """Device and address of a tensor's storage; nothing for what is no dense CUDA tensor."""
     if not isinstance(tensor, torch.Tensor):
         return None

@@ -15,7 +15,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from types import ModuleType, TracebackType
+from importlib import import_module
+from types import TracebackType
 from typing import Any, TypeVar
 
 from gpuheap import _core, _labels
@@ -108,7 +109,9 @@ class Recording:
             raise Error("Failed to record\n  cause: this recording is under way already")
         _active.claim(self)
         try:
-            torch.cuda.memory._record_memory_history(max_entries=self._max_entries, stacks=self._stacks)
+            torch.cuda.memory._record_memory_history(
+                context="alloc", max_entries=self._max_entries, stacks=self._stacks
+            )
         except BaseException:
             _active.give_back(self)
             raise
@@ -286,10 +289,9 @@ def _ran_out(*_: Any) -> None:
         recording._ran_out()
 
 
-def _torch() -> ModuleType:
-    torch = sys.modules.get("torch")
-    if torch is None:
-        import torch  # noqa: PLC0415 - recording is of PyTorch: who asks for it wants it
+def _torch() -> Any:
+    # Recording is of PyTorch: who asks for it wants it.
+    torch: Any = sys.modules.get("torch") or import_module("torch")
     if not torch.cuda.is_available():
         raise Error(
             "Failed to record\n  cause: PyTorch sees no GPU (`torch.cuda.is_available()` is false)",
@@ -299,12 +301,12 @@ def _torch() -> ModuleType:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    torch = sys.modules.get("torch")
-    kinds = tuple(kind for kind in (getattr(torch, "OutOfMemoryError", None), getattr(torch.cuda, "OutOfMemoryError", None)) if kind) if torch else ()
-    return isinstance(error, kinds)
+    torch: Any = sys.modules.get("torch")
+    kinds = [getattr(torch, "OutOfMemoryError", None), getattr(getattr(torch, "cuda", None), "OutOfMemoryError", None)]
+    return any(kind is not None and isinstance(error, kind) for kind in kinds)
 
 
-def _notes(torch: ModuleType) -> list[str]:
+def _notes(torch: Any) -> list[str]:
     """What a snapshot does not say: versions, the card, what others hold."""
     notes: list[str] = []
     if not torch.cuda.is_initialized():
@@ -316,8 +318,8 @@ def _notes(torch: ModuleType) -> list[str]:
         free, total = torch.cuda.mem_get_info(device)
         outside = max(total - free - reserved, 0)
         notes.append(
-            f"device {device}, {torch.cuda.get_device_name(device)}, has {bytes_text(total)}: {bytes_text(free)} were free at the end, "
-            f"{bytes_text(outside)} were the context's, libraries' or other processes'"
+            f"device {device}, {torch.cuda.get_device_name(device)}, has {bytes_text(total)}: {bytes_text(free)} were "
+            f"free at the end, {bytes_text(outside)} were the context's, libraries' or other processes'"
         )
     return notes
 

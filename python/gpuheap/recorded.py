@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 from gpuheap.errors import Error
 from gpuheap.record import Recording
@@ -83,7 +84,7 @@ def at_start() -> None:
     atexit.register(recording.__exit__, None, None, None)
 
 
-def _parse(arguments: list[str]) -> tuple[dict[str, object] | None, bool, list[str]]:
+def _parse(arguments: list[str]) -> tuple[dict[str, Any] | None, bool, list[str]]:
     names = {
         "-o": "path",
         "--output": "path",
@@ -91,7 +92,7 @@ def _parse(arguments: list[str]) -> tuple[dict[str, object] | None, bool, list[s
         "--stacks": "stacks",
         "--max-entries": "max_entries",
     }
-    options: dict[str, object] = {}
+    options: dict[str, Any] = {}
     while arguments:
         option, equals, value = arguments[0].partition("=")
         if option in ("-h", "--help"):
@@ -140,7 +141,9 @@ class _Waiting(Recording):
 
     def stop(self) -> Recording:
         """Write the recording, if there is one."""
-        sys.meta_path[:] = [finder for finder in sys.meta_path if not (isinstance(finder, _Finder) and finder.of is self)]
+        sys.meta_path[:] = [
+            finder for finder in sys.meta_path if not (isinstance(finder, _Finder) and finder.of is self)
+        ]
         return super().stop()
 
 

@@ -1,0 +1,162 @@
+"""What `gpuheap.record` makes of real programs on a GPU: verdicts, names, costs.
+
+    python gpu/record.py FOLDER_WITH_LEAK_PROGRAMS OUT
+
+Prints one line a check; everything else goes to OUT. The leak programs are those of recordings/loops: a module
+`cases_a` with `S`, each with a function that calls `mark` after each step, and a label.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+CHILD = """
+import json, random, sys
+sys.path.insert(0, sys.argv[1])
+import torch, gpuheap, cases_a, common
+name, out = sys.argv[2], sys.argv[3]
+torch.manual_seed(0); random.seed(0)
+spec = cases_a.S[name]
+recording = gpuheap.record(out).start()
+steps = 0
+def mark():
+    global steps
+    steps += 1
+    if steps == common.STEPS[name]:
+        recording.stop()
+spec["run"](mark)
+report = recording.report()
+finding = report["findings"][0] if report["findings"] else {}
+print(json.dumps({"verdict": report["verdict"]["kind"], "site": report["verdict"]["site"],
+                  "rate": finding.get("bytes_per_step"), "label": spec["verdict"],
+                  "named": [rule["rule"] for rule in report["classes"] if rule["rule"].startswith("named")],
+                  "exact": report["replay"]["exact"], "complete": report["source"]["complete"]}))
+"""
+
+STEP = """
+import torch
+from transformers import BertConfig, BertForMaskedLM, LlamaConfig, LlamaForCausalLM
+kind = {kind!r}
+torch.manual_seed(0)
+if kind == "bert":
+    config = BertConfig(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)
+    model = BertForMaskedLM(config).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-5)
+    batch = torch.randint(0, 30000, (16, 256), device="cuda")
+    def step():
+        loss = model(batch, labels=batch).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+else:
+    config = LlamaConfig(hidden_size=2048, num_hidden_layers=16, num_attention_heads=32, num_key_value_heads=8,
+                         intermediate_size=8192, vocab_size=128256, tie_word_embeddings=True)
+    model = LlamaForCausalLM(config).to("cuda", torch.bfloat16).eval()
+    prompt = torch.randint(0, 30000, (1, 64), device="cuda")
+    def step():
+        with torch.no_grad():
+            model.generate(prompt, max_new_tokens=32, min_new_tokens=32, do_sample=False, pad_token_id=0)
+"""
+
+COST = STEP + """
+import time, statistics, sys, gpuheap
+for _ in range(4):
+    step()
+def timed():
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range({inner}):
+        step()
+    torch.cuda.synchronize()
+    return time.perf_counter() - start
+with_record, without = [], []
+for turn in range({turns}):
+    without.append(timed())
+    recording = gpuheap.record(sys.argv[1]).start()
+    with_record.append(timed())
+    recording.stop()
+ratio = statistics.median(w / o for w, o in zip(with_record, without))
+print(f"{{statistics.median(without) / {inner} * 1e3:.2f}} ms a step, {{(ratio - 1) * 100:+.1f}} % recorded")
+"""
+
+OUT_OF_MEMORY = """
+import sys, torch, gpuheap, weakref
+class Big: pass
+seen = []
+try:
+    with gpuheap.record(sys.argv[1]):
+        big = Big(); seen.append(weakref.ref(big))
+        model = torch.nn.Linear(8192, 8192).cuda()
+        kept = []
+        while True:
+            kept.append(model(torch.randn(65536, 8192, device="cuda")))
+except torch.cuda.OutOfMemoryError as error:
+    text = str(error)
+del big, kept
+print("unchanged", text.startswith("CUDA out of memory"), "freed", seen[0]() is None)
+print(gpuheap.explain(sys.argv[1])["verdict"]["kind"])
+"""
+
+PLAIN = """
+import torch
+model = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(4)]).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+kept = []
+for step in range(20):
+    loss = model(torch.randn(64, 512, device="cuda")).square().mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    kept.append(loss)
+"""
+
+
+def run(code, *arguments, env=None, out=None):
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True,
+                          env={**os.environ, **(env or {})})
+    if done.returncode != 0:
+        print(done.stdout[-1500:], done.stderr[-3000:], file=sys.stderr)
+    return done
+
+
+def main():
+    leaks, out = sys.argv[1], sys.argv[2]
+    sys.path.insert(0, leaks)
+    os.makedirs(out, exist_ok=True)
+    import cases_a
+
+    right = 0
+    for name in cases_a.S:
+        done = run(CHILD, leaks, name, f"{out}/{name}.gpuheap")
+        if done.returncode != 0:
+            print(f"leak {name}: FAILED")
+            continue
+        result = json.loads(done.stdout.splitlines()[-1])
+        expected = json.load(open(f"{leaks}/{name}.json"))
+        same = (result["verdict"] in ("leak", "sawtooth", "oom")) == (expected["verdict"] in ("leak", "sawtooth"))
+        right += same
+        site = result["site"] or {}
+        print(f"leak {name}: {result['verdict']} (label {expected['verdict']}) {site.get('line')} "
+              f"{site.get('function')} rate {result['rate']} exact {result['exact']} complete {result['complete']} "
+              f"named {len(result['named'])} {'ok' if same else 'WRONG'}")
+    print(f"leaks: {right} of {len(cases_a.S)}")
+    done = run(OUT_OF_MEMORY, f"{out}/oom.gpuheap")
+    print("oom:", done.stdout.replace("\n", " "), "| stderr:", done.stderr.strip().replace("\n", " / ")[:400])
+    script = f"{out}/plain.py"
+    open(script, "w").write(PLAIN)
+    done = subprocess.run([sys.executable, script], env={**os.environ, "GPUHEAP_RECORD": f"{out}/env.gpuheap"},
+                          capture_output=True, text=True)
+    print("env:", done.returncode, os.path.exists(f"{out}/env.gpuheap"), done.stderr[-300:])
+    done = subprocess.run([sys.executable, "-m", "gpuheap", "record", "-o", f"{out}/cli.gpuheap", script],
+                          capture_output=True, text=True)
+    print("command:", done.returncode, os.path.exists(f"{out}/cli.gpuheap"), done.stderr[-300:])
+    for name in ("env", "cli"):
+        code = "import gpuheap, sys, json; r = gpuheap.explain(sys.argv[1]); print(r['verdict']['headline'], '|', r['source']['complete'], [c['rule'] for c in r['classes']], r['source']['notes'])"
+        print(f"  {name}:", run(code, f"{out}/{name}.gpuheap").stdout.strip())
+    for kind, inner, turns in (("bert", 5, 7), ("llama", 2, 9)):
+        done = run(COST.format(kind=kind, inner=inner, turns=turns), f"{out}/{kind}.gpuheap")
+        print(f"cost {kind}: {done.stdout.strip()}")
+
+
+main()
