@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,11 +94,13 @@ class World:
         return any(view is tensor for view in self._views.get(id(base), ()))
 
     def at_address(self, address: int) -> Storage | None:
-        """The storage whose memory contains `address`."""
-        for storage in self.storages.values():
-            if storage.address and storage.address <= address < storage.address + max(storage.bytes, 1):
-                return storage
-        return None
+        """The storage whose memory contains `address`: of a live tensor, or of one that only a graph has saved."""
+        found = _containing(self.storages.values(), address)
+        if found is None:
+            saved = self.graphs().saved_tensors(self.torch)
+            storages = [storage for tensor in saved for storage in storages_of(self.torch, tensor)]
+            found = _containing(storages, address)
+        return found
 
     def on_storage(self, key: int) -> list[Any]:
         """All tensors (and bare storages) on one storage."""
@@ -172,6 +174,13 @@ class World:
     def needed(self, tensor: Any) -> int:
         """How many bytes the tensor itself needs."""
         return needed_bytes(self.torch, tensor)
+
+
+def _containing(storages: Iterable[Storage], address: int) -> Storage | None:
+    for storage in storages:
+        if storage.address and storage.address <= address < storage.address + max(storage.bytes, 1):
+            return storage
+    return None
 
 
 def _link(kind: str, saved: SavedBy) -> Link:
