@@ -87,6 +87,18 @@ pub(crate) fn browser(workspace: &Workspace, names: &[String]) -> Result<(), Fai
     workspace::run(command.arg("--test").args(&tests))
 }
 
+/// The same where Node and a browser are to be had. CI has to have them.
+pub(crate) fn browser_if_possible(workspace: &Workspace) -> Result<(), Failure> {
+    let lacks = if has_node() { chromium(workspace).err() } else { Some(Failure::new("Failed to start `node`")) };
+    match lacks {
+        Some(failure) if env::var_os("CI").is_none() => {
+            eprintln!("\nSkipped: the page is not tested in a browser\n{failure}");
+            Ok(())
+        }
+        _ => browser(workspace, &[]),
+    }
+}
+
 fn has_node() -> bool {
     workspace::succeeds(Command::new("node").arg("--version"))
 }

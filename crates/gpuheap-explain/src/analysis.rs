@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gpuheap_record::{DeviceRecording, Recording};
+use gpuheap_record::{DeviceRecording, EventId, Recording};
 
 use crate::error::Error;
 use crate::explain::{Basis, Options, report};
@@ -83,7 +83,7 @@ impl Analysis {
     #[must_use]
     pub fn time_us(&self, tick: u32) -> u64 {
         let times_us = self.device().map(|device| device.events.times_us()).unwrap_or_default();
-        let event = Tick(tick).event().map_or(0, |event| event.index());
+        let event = Tick(tick).event().map_or(0, EventId::index);
         times_us.get(event.min(times_us.len().saturating_sub(1))).copied().unwrap_or(0)
     }
 

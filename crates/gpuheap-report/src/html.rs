@@ -84,6 +84,7 @@ fn page_title(page: &Page) -> String {
 }
 
 /// Where the page's data is.
+#[derive(Clone, Copy)]
 enum Data<'a> {
     /// In the page: gzip in base 64.
     Embedded(&'a str),

@@ -73,7 +73,7 @@ pub(crate) enum Command {
     /// For machines without a browser: findings, sites, memory through time, the map of memory. Everything is shown at
     /// one moment, which the timeline chooses.
     Tui(Tui),
-    /// Export a recording to the tools that you have: Perfetto, pprof, speedscope, DuckDB, …
+    /// Export a recording to the tools that you have: Perfetto, pprof, speedscope, Parquet, …
     ///
     /// Sizes are bytes, times those of the recording; where it has none, the export says so.
     Export(Export),

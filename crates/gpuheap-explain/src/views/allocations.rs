@@ -1,6 +1,6 @@
 //! Every allocation as a row, for exports.
 
-use gpuheap_record::{Bytes, SegmentKind, StackId};
+use gpuheap_record::{Bytes, EventId, FrameId, SegmentKind, StackId};
 
 use crate::analysis::Analysis;
 use crate::frames::site;
@@ -59,7 +59,7 @@ impl Analysis {
     pub(crate) fn view(&self, id: AllocationId, row: &Allocation) -> AllocationView {
         let lane = self.basis.replay.lanes.get(row.lane);
         let rule = self.basis.classes.rule(id);
-        let event = |tick: Tick| tick.event().map(|event| event.get());
+        let event = |tick: Tick| tick.event().map(EventId::get);
         let frameless = row.stack == StackId::default() && row.born > Tick::START;
         let pass = frameless.then(|| self.basis.phases.backward_of(row.born)).flatten();
         AllocationView {
@@ -80,10 +80,22 @@ impl Analysis {
         }
     }
 
+    /// The frame that a person should look at for what was allocated with this stack; `None` for the empty stack.
+    #[must_use]
+    pub fn site_frame(&self, stack: StackId) -> Option<FrameId> {
+        self.basis.marks.site_frame(&self.recording, stack)
+    }
+
+    /// Whether a frame is the user's own code and not a library's.
+    #[must_use]
+    pub fn is_user_frame(&self, frame: FrameId) -> bool {
+        self.basis.marks.is_user_frame(frame)
+    }
+
     /// The line that a person should look at for what was allocated with this stack; `None` for the empty stack.
     #[must_use]
     pub fn site(&self, stack: StackId) -> Option<Site> {
-        self.basis.marks.site_frame(&self.recording, stack).map(|frame| site(&self.recording, frame))
+        self.site_frame(stack).map(|frame| site(&self.recording, frame))
     }
 
     /// What to show for an allocation without frames: `backward pass started at train.py:16`, or that there are none.

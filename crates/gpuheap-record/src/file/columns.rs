@@ -9,10 +9,10 @@ pub(super) struct Sink {
 impl Sink {
     pub(super) fn number(&mut self, mut value: u64) {
         while value >= 0x80 {
-            self.bytes.push(value as u8 | 0x80);
+            self.bytes.push(value.to_le_bytes()[0] | 0x80);
             value >>= 7;
         }
-        self.bytes.push(value as u8);
+        self.bytes.push(value.to_le_bytes()[0]);
     }
 
     pub(super) fn signed(&mut self, value: i64) {

@@ -15,6 +15,9 @@ use crate::{
 
 /// Bytes of a chunk before its payload.
 const HEADER: usize = 16;
+/// The parts that are known, `DONE` apart.
+const TAGS: [&[u8; 4]; 12] =
+    [b"STRS", b"FRMS", b"STKS", b"STRM", b"POOL", b"CTXT", b"EVNT", b"SEGS", b"ANNO", b"NAME", b"SETS", b"NOTE"];
 /// What every file may become, however small it is.
 const FLOOR: u64 = 16 << 20;
 
@@ -74,13 +77,13 @@ pub fn read(mut input: impl Read) -> Result<Loaded, FileError> {
         if &tag == b"DONE" {
             state.commit();
             whole = Some(end);
-        } else if tag[0].is_ascii_uppercase() || state.knows(tag) {
+        } else if tag[0].is_ascii_uppercase() || TAGS.contains(&&tag) {
             let mut bytes = Vec::with_capacity(raw);
             let inflate = DeflateDecoder::new(payload.as_slice()).take(raw as u64 + 1).read_to_end(&mut bytes);
             if inflate.is_err() || bytes.len() != raw {
                 return Err(malformed("it does not decompress to what it says"));
             }
-            if !state.knows(tag) {
+            if !TAGS.contains(&&tag) {
                 return Err(FileError::Newer { what: format!("part `{}`", String::from_utf8_lossy(&tag)), offset });
             }
             state.chunk(tag, &bytes).map_err(malformed)?;
@@ -143,13 +146,6 @@ impl State {
             segments: Vec::new(),
             whole: Vec::new(),
         }
-    }
-
-    fn knows(&self, tag: [u8; 4]) -> bool {
-        let tags: [&[u8; 4]; 12] = [
-            b"STRS", b"FRMS", b"STKS", b"STRM", b"POOL", b"CTXT", b"EVNT", b"SEGS", b"ANNO", b"NAME", b"SETS", b"NOTE",
-        ];
-        tags.contains(&&tag)
     }
 
     fn chunk(&mut self, tag: [u8; 4], bytes: &[u8]) -> Result<(), Problem> {

@@ -83,7 +83,7 @@ fn recording(rows: &[(u8, Row)], texts: &[String], late: &[u64]) -> Recording {
         host.events.push(Event { size, ..Event::default() });
         host
     });
-    let stage = if late.len() % 2 == 0 { AnnotationStage::Start } else { AnnotationStage::End };
+    let stage = if late.len().is_multiple_of(2) { AnnotationStage::Start } else { AnnotationStage::End };
     let device = late.first().map(|_| DeviceId::new(2));
     recording.annotations.push(Annotation { name: strings[0], stage, device, time_us: 7 });
     recording.names.extend(late.iter().map(|&address| {
@@ -161,8 +161,8 @@ proptest! {
     fn malformed_parts_are_refused(tag in 0_usize..12, payload in prop::collection::vec(any::<u8>(), 0..60)) {
         let tags = [b"STRS", b"FRMS", b"STKS", b"STRM", b"POOL", b"CTXT", b"EVNT", b"SEGS", b"ANNO", b"NAME", b"SETS", b"NOTE"];
         let mut file = bytes(&recording(&[], &["a".to_owned()], &[]));
-        file.extend(part(tags[tag], &payload, payload.len()));
-        file.extend(part(b"DONE", &[], 0));
+        file.extend(part(*tags[tag], &payload, payload.len()));
+        file.extend(part(*b"DONE", &[], 0));
         if let Err(error) = read(file.as_slice()) {
             prop_assert!(matches!(error, FileError::Malformed { .. }), "{error}");
         }
@@ -170,13 +170,13 @@ proptest! {
 }
 
 /// A part as a writer makes it, with a length before compression of its own.
-fn part(tag: &[u8; 4], payload: &[u8], raw: usize) -> Vec<u8> {
+fn part(tag: [u8; 4], payload: &[u8], raw: usize) -> Vec<u8> {
     use std::io::Write;
     let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::new(6));
     encoder.write_all(payload).unwrap();
     let stored = encoder.finish().unwrap();
     let mut crc = flate2::Crc::new();
-    crc.update(tag);
+    crc.update(&tag);
     crc.update(&stored);
     let mut part = tag.to_vec();
     part.extend(u32::try_from(stored.len()).unwrap().to_le_bytes());
@@ -200,10 +200,10 @@ fn other_files_and_later_versions_are_refused() {
 #[test]
 fn unknown_parts_are_skipped_if_they_may_be() {
     let mut file = bytes(&Recording::default());
-    file.extend(part(b"xtra", b"anything", 8));
-    file.extend(part(b"DONE", &[], 0));
+    file.extend(part(*b"xtra", b"anything", 8));
+    file.extend(part(*b"DONE", &[], 0));
     assert!(read(file.as_slice()).unwrap().lost.is_none());
-    file.extend(part(b"XTRA", b"anything", 8));
+    file.extend(part(*b"XTRA", b"anything", 8));
     assert!(matches!(read(file.as_slice()), Err(FileError::Newer { .. })));
 }
 
@@ -212,10 +212,10 @@ fn a_bomb_is_refused() {
     let zeros = vec![0; 60 << 20];
     let mut file = bytes(&Recording::default());
     for _ in 0..3 {
-        file.extend(part(b"xtra", &zeros, zeros.len()));
+        file.extend(part(*b"xtra", &zeros, zeros.len()));
     }
     assert!(matches!(read(file.as_slice()), Err(FileError::TooLarge { .. })));
     let mut lie = bytes(&Recording::default());
-    lie.extend(part(b"STRS", &zeros, 10));
+    lie.extend(part(*b"STRS", &zeros, 10));
     assert!(matches!(read(lie.as_slice()), Err(FileError::Malformed { .. })));
 }

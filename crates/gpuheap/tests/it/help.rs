@@ -16,6 +16,11 @@ fn help_names_the_commands() {
       whatif       Find the allocator settings that waste least, by replay
       diff         Compare two recordings: by class, by line, each step
       check        Check recordings against a budget, for continuous integration
+      open         Open a recording's page in the browser
+      serve        Serve the pages of recordings, a folder of them or a large one, on this machine
+      tui          Look around in a recording on a terminal, over SSH too
+      export       Export a recording to the tools that you have: Perfetto, pprof, speedscope, Parquet,
+                   …
       completions  Print a script that completes commands and options in a shell
       man          Print the manual page
       help         Print this message or the help of the given subcommand(s)
@@ -67,13 +72,6 @@ fn help_of_explain_has_examples() {
               Write the report as one HTML file, to be opened in a browser, with charts, a flame graph
               and the map of memory; it needs no network. `-` is standard output
 
-          --color <WHEN>
-              When to use color; `auto` is for terminals only and respects `NO_COLOR` and
-              `CLICOLOR_FORCE`
-              
-              [default: auto]
-              [possible values: auto, always, never]
-
           --device <N>
               Explain the device with this ordinal [default: the one with an OOM, else the fullest]
 
@@ -88,6 +86,13 @@ fn help_of_explain_has_examples() {
               - peak-reserved: Most reserved memory
               - oom:           The last failed allocation
               - end:           After the last event
+
+          --color <WHEN>
+              When to use color; `auto` is for terminals only and respects `NO_COLOR` and
+              `CLICOLOR_FORCE`
+              
+              [default: auto]
+              [possible values: auto, always, never]
 
       -h, --help
               Print help (see a summary with '-h')

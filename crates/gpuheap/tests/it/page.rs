@@ -48,7 +48,7 @@ impl<'a> Decoded<'a> {
     fn blocks(&self, tick: i64, waiting: bool) -> Vec<usize> {
         let blocks = &self.memory.blocks;
         let pending: std::collections::BTreeMap<_, _> = blocks.pending.iter().copied().collect();
-        let ends = |row: usize| match (blocks.life[row], pending.get(&(row as u32))) {
+        let ends = |row: usize| match (blocks.life[row], pending.get(&u32::try_from(row).unwrap())) {
             (_, Some(&completed)) if waiting => completed,
             (-1, _) => -1,
             (life, _) => self.born[row] + life,
@@ -86,7 +86,12 @@ fn check_timeline(analysis: &Analysis, page: &Page, path: &Path) -> Vec<i64> {
     for (point, &tick) in ticks.iter().enumerate() {
         let of_classes: i64 = classes.iter().map(|column| column[point]).sum();
         let counters = analysis.counters(u32::try_from(tick).unwrap());
-        assert_eq!((of_classes as u64, reserved[point] as u64), counters, "{} at {tick}", path.display());
+        assert_eq!(
+            (of_classes.cast_unsigned(), reserved[point].cast_unsigned()),
+            counters,
+            "{} at {tick}",
+            path.display()
+        );
     }
     for moment in &page.moments {
         assert!(ticks.contains(&i64::from(moment.tick)), "{}: {}", path.display(), moment.name);
@@ -175,7 +180,7 @@ fn a_server_says_of_each_moment_what_a_file_says() {
             decoded.segments(tick).into_iter().map(|row| decoded.segment_addresses[row]).collect()
         };
         assert_eq!(segments(&here), segments(&decoded), "at {tick}");
-        assert_eq!(moment.classes.iter().sum::<i64>() as u64, served.analysis().counters(moment.tick).0);
+        assert_eq!(moment.classes.iter().sum::<i64>().cast_unsigned(), served.analysis().counters(moment.tick).0);
     }
     assert!(served.moment(u32::MAX).is_err());
     // A range at more points than it has ticks is every tick of it.
@@ -190,14 +195,14 @@ fn curves_of_other_settings_reach_their_peaks() {
     assert!(curves.len() >= 3 && curves.iter().filter(|curve| curve.best).count() == 1);
     for curve in &curves {
         let most = accumulated(&curve.reserved_delta).into_iter().max().unwrap();
-        assert_eq!(most as u64, curve.peak_reserved_bytes.get(), "{}", curve.conf);
+        assert_eq!(most.cast_unsigned(), curve.peak_reserved_bytes.get(), "{}", curve.conf);
     }
 }
 
 #[test]
 fn a_page_is_written_whole_and_nothing_in_it_is_markup() {
     let context = TestContext::new();
-    let hostile = r#"<img src=x onerror=alert(1)></script><script>alert(2)</script>"#;
+    let hostile = "<img src=x onerror=alert(1)></script><script>alert(2)</script>";
     let frame = serde_json::json!({"name": hostile, "filename": hostile, "line": 3});
     let event = |action: &str| serde_json::json!({"action": action, "addr": 4096, "size": 512, "stream": 0, "time_us": 1, "frames": [frame]});
     let snapshot = serde_json::json!({
