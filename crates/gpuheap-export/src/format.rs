@@ -19,6 +19,8 @@ pub enum Format {
     Csv,
     /// A table of allocations as [Parquet](https://parquet.apache.org).
     Parquet,
+    /// The recording itself in our own format, see [`gpuheap_record::file`]: small, and nothing is left out.
+    Gpuheap,
 }
 
 /// What of a recording a format has.
@@ -34,7 +36,7 @@ pub enum Scope {
 
 impl Format {
     /// All formats, in the order in which they are listed.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Perfetto,
         Self::Chrome,
         Self::Pprof,
@@ -43,6 +45,7 @@ impl Format {
         Self::Folded,
         Self::Csv,
         Self::Parquet,
+        Self::Gpuheap,
     ];
 
     /// The name.
@@ -57,20 +60,21 @@ impl Format {
             Self::Folded => "folded",
             Self::Csv => "csv",
             Self::Parquet => "parquet",
+            Self::Gpuheap => "gpuheap",
         }
     }
 
     /// Whether a terminal can show it.
     #[must_use]
     pub const fn is_text(self) -> bool {
-        !matches!(self, Self::Perfetto | Self::Pprof | Self::Parquet)
+        !matches!(self, Self::Perfetto | Self::Pprof | Self::Parquet | Self::Gpuheap)
     }
 
     /// What of a recording it has.
     #[must_use]
     pub const fn scope(self) -> Scope {
         match self {
-            Self::Perfetto | Self::Chrome => Scope::Recording,
+            Self::Perfetto | Self::Chrome | Self::Gpuheap => Scope::Recording,
             Self::Pprof | Self::Speedscope | Self::Firefox | Self::Folded => Scope::Moment,
             Self::Csv | Self::Parquet => Scope::Rows,
         }

@@ -1,4 +1,5 @@
-//! A recording for the tools that people have: Perfetto, Chrome, pprof, speedscope, Firefox, folded stacks, CSV, Parquet.
+//! A recording for the tools that people have: Perfetto, Chrome, pprof, speedscope, Firefox, folded stacks, CSV, Parquet, and
+//! in our own form.
 //!
 //! An [`Analysis`] goes in, a file comes out: [`write()`] streams it, one file of this crate a [`Format`]. Sizes are bytes
 //! everywhere. A format either has the whole recording or describes one moment of it, see [`Format::scope`].
@@ -69,5 +70,6 @@ pub fn write(
         Format::Folded => folded::write(analysis, tick, out),
         Format::Csv => csv::write(analysis, rows_at, out),
         Format::Parquet => parquet::write(analysis, options, rows_at, out),
+        Format::Gpuheap => Ok(gpuheap_record::file::write(analysis.recording(), out)?),
     }
 }

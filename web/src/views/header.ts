@@ -24,6 +24,7 @@ export function header(model: Model, help: () => void): { element: HTMLElement; 
       h(
         "div",
         { class: "tools" },
+        ...(model.page.served ? [h("a", { href: "/recordings" }, "All recordings")] : []),
         themeChoice(),
         button("?", help, { "aria-label": "Help: keys", title: "Help: keys" }),
       ),

@@ -16,6 +16,7 @@ Examples:
   gpuheap export snapshot.pickle --to speedscope -o run.json      open in speedscope.app
   gpuheap export snapshot.pickle --to pprof -o run.pb.gz && go tool pprof -http=: run.pb.gz
   gpuheap export snapshot.pickle --to folded --at end | flamegraph.pl --countname bytes > end.svg
+  gpuheap export snapshot.pickle --to gpuheap -o run.gpuheap      a tenth of a pickle, for mail
   gpuheap export snapshot.pickle --to parquet -o run.parquet
   duckdb -c \"SELECT class, sum(size_bytes) FROM 'run.parquet' WHERE freed_event IS NULL GROUP BY 1\"
 
@@ -78,6 +79,7 @@ impl ValueEnum for To {
             Format::Folded => "Folded stacks with bytes, for flame graphs",
             Format::Csv => "Table of allocations as text",
             Format::Parquet => "The same for DuckDB, pandas, Polars, Spark",
+            Format::Gpuheap => "The recording itself, all of it, in gpuheap's own small form",
         };
         Some(PossibleValue::new(self.0.name()).help(help))
     }

@@ -114,7 +114,7 @@ fn formats_that_are_none() {
 
     ----- stderr -----
     error: invalid value 'svg' for '--to <FORMAT>'
-      [possible values: perfetto, chrome, pprof, speedscope, firefox, folded, csv, parquet]
+      [possible values: perfetto, chrome, pprof, speedscope, firefox, folded, csv, parquet, gpuheap]
 
     For more information, try '--help'.
     ");
