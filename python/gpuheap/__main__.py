@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 
 # What only the Python package can do.
@@ -21,9 +22,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from gpuheap import _core
 
     # Ctrl-C ends the command at once, as it does without Python.
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    handler = signal.getsignal(signal.SIGINT)
+    is_default = handler is signal.default_int_handler and threading.current_thread() is threading.main_thread()
+    if is_default:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    code = _core.main(arguments)
+    try:
+        code = _core.main(arguments)
+    finally:
+        if is_default:
+            signal.signal(signal.SIGINT, handler)
     if arguments in (["--help"], ["-h"], ["help"]):
         print("\nIn the Python package also:")
         for name, text in _OWN.items():

@@ -19,7 +19,8 @@ def map_leaves(batch: Any, change: Callable[[Any], Any]) -> Any:
         if type(batch) is tuple:
             return tuple(items)
         # A named tuple that can move itself, such as a packed sequence, is more than its parts.
-        return type(batch)._make(items) if hasattr(batch, "_make") and not hasattr(batch, "to") else change(batch)
+        make: Any = getattr(type(batch), "_make", None)
+        return change(batch) if make is None or hasattr(batch, "to") else make(items)
     if type(batch) is list:
         return [map_leaves(item, change) for item in batch]
     if dataclasses.is_dataclass(batch) and not isinstance(batch, type) and not hasattr(batch, "to"):
@@ -40,5 +41,5 @@ def _map_mapping(batch: Mapping[Any, Any], change: Callable[[Any], Any]) -> Any:
         made = copy.copy(batch)
         made.update(items)
         return made
-    make: Callable[..., Any] = type(batch)
+    make: Any = type(batch)
     return make(items)

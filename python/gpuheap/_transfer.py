@@ -14,7 +14,6 @@ import pickle
 import sys
 import traceback
 from collections.abc import Callable
-from importlib.util import find_spec
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -61,16 +60,17 @@ def _has(module: ModuleType, name: str) -> bool:
 
 
 def _pickler(out: io.BytesIO) -> pickle.Pickler:
-    if "cloudpickle" in sys.modules or find_spec("cloudpickle") is not None:
+    try:
         import cloudpickle
+    except ImportError:
+        return _Plain(out, protocol=5)
 
-        class Cloud(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
-            def reducer_override(self, obj: Any) -> Any:
-                reduced = _reduce_array(obj)
-                return super().reducer_override(obj) if reduced is NotImplemented else reduced
+    class Cloud(cloudpickle.Pickler):  # type: ignore[misc, unused-ignore]
+        def reducer_override(self, obj: Any) -> Any:
+            reduced = _reduce_array(obj)
+            return super().reducer_override(obj) if reduced is NotImplemented else reduced
 
-        return Cloud(out, protocol=5)  # type: ignore[no-any-return, unused-ignore]
-    return _Plain(out, protocol=5)
+    return Cloud(out, protocol=5)  # type: ignore[no-any-return, unused-ignore]
 
 
 class _Plain(pickle.Pickler):

@@ -58,7 +58,7 @@ def prepare(settings: dict[str, Any]) -> None:
         global _loading_main
         from multiprocessing import spawn
 
-        delattr(main_module, "_gpuheap_load_main")
+        del vars(main_module)["_gpuheap_load_main"]
         fix: Any = spawn
         _loading_main = True
         try:
@@ -70,7 +70,7 @@ def prepare(settings: dict[str, Any]) -> None:
             _loading_main = False
 
     main_module: ModuleType = sys.modules["__main__"]
-    main_module._gpuheap_load_main = load
+    vars(main_module)["_gpuheap_load_main"] = load
 
 
 def is_loading_main() -> bool:

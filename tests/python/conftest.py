@@ -1,0 +1,31 @@
+"""What the tests share."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if not marked:
+        return
+    if importlib.util.find_spec("torch") is None:
+        reason = "PyTorch is not installed"
+    else:
+        import torch
+
+        if torch.cuda.is_available():
+            return
+        reason = "no CUDA device"
+    for item in marked:
+        item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def examples() -> Path:
+    """Recordings of real programs."""
+    return Path(__file__).parents[2] / "examples"
