@@ -232,8 +232,10 @@ class Ring:
         with self._changed:
             self._ready.append((None, None, error))
             self._changed.notify_all()
-        for memory in staging:
-            memory.wait()
+        # What cannot be waited for is broken as a whole, and the program has been told.
+        with suppress(Exception):
+            for memory in staging:
+                memory.wait()
 
     def _send(self, batch: Any, staging: deque[_Staging]) -> bool:
         """Bring a batch on its way; `False` if nobody wants it any more."""
