@@ -55,7 +55,8 @@ def hold(count: int, seconds: float) -> int:
 def start_sleepers(path: str) -> None:
     """Start a child, a grandchild in a session of its own, and an orphan; write down who they are; never return."""
     sleeper = "import time; time.sleep(40)"
-    orphan = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {sleeper!r}], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid)"
+    silent = "stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL"
+    orphan = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {sleeper!r}], {silent}).pid)"
     child = subprocess.Popen([sys.executable, "-c", sleeper])
     own = subprocess.Popen([sys.executable, "-c", sleeper], start_new_session=True)
     lost = subprocess.run(

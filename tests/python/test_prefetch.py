@@ -12,7 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
@@ -76,7 +76,7 @@ class Arena(torch.Tensor):  # type: ignore[misc, name-defined]
 
     given_away: int = 0
     # Streams that use the memory besides its own, by address.
-    users: dict[int, LazyStream] = {}
+    users: ClassVar[dict[int, LazyStream]] = {}
 
     def record_stream(self, stream: LazyStream) -> None:
         Arena.given_away += 1
@@ -237,6 +237,20 @@ def test_what_the_program_keeps_stays(layer: LazyLayer) -> None:
     layer.user.synchronize()
     assert [tensor.mean().item() for tensor in kept] == list(range(10))
     del kept
+
+
+def test_what_was_kept_is_released_in_order(layer: LazyLayer) -> None:
+    results: list[float] = []
+    kept = list(gpuheap.prefetch(batches(6), "cuda"))
+    for tensor in kept:
+        use(layer, tensor, results)
+    del kept, tensor
+    gc.collect()
+    # The memory may be written again by the side stream, but not before it was read.
+    for side in layer.sides:
+        side.synchronize()
+    layer.user.synchronize()
+    assert results == list(range(6))
 
 
 def test_an_alias_keeps_the_memory(layer: LazyLayer) -> None:
