@@ -49,14 +49,14 @@ class Graphs:
         self.owners: dict[int, SavedBy] = {}
         """By identity of a node: the tensor from which it can be reached."""
         self.nodes: list[Any] = []
-        """The nodes, kept so that identities stay valid."""
+        """The nodes and what they keep, held so that identities stay valid."""
         self.complete = True
         """False if the time ran out."""
         self.opaque = False
         """True if this version of PyTorch does not tell what is saved without unpacking it."""
 
     def saved_tensors(self, torch: Any) -> list[Any]:
-        """The tensors that the graphs have saved."""
+        """The tensors that the graphs keep: saved ones, and leaves."""
         return [value for value in self.nodes if is_instance(value, torch.Tensor)]
 
 
@@ -125,6 +125,7 @@ def walk_graphs(torch: Any, tensors: list[Any], deadline: float) -> Graphs:
         leaf = getattr(node, "variable", None) if name.endswith("AccumulateGrad") else None
         if leaf is not None:
             graphs.leaves.setdefault(id(leaf), []).append(SavedBy(tensor, name, steps, variable=True))
+            graphs.nodes.append(leaf)
         for following, _ in node.next_functions:
             if following is not None and id(following) not in graphs.owners:
                 queue.append((following, steps + 1, tensor))

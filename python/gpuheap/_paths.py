@@ -155,7 +155,7 @@ class _Walk:
         elif root.kind == "exception":
             place_.expression = f"the {type(value).__name__} that is being handled"
         elif root.kind == "cycle":
-            place_.expression = f"a reference cycle through {class_name(type(root.holder))}"
+            place_.expression = f"a reference cycle through {class_name(type(value))}"
         else:
             place_.expression = f"a {class_name(type(value))}"
             place_.tail = " that nothing visible to Python holds (C or C++ code, or a temporary of a running call)"
@@ -404,12 +404,13 @@ class _Walk:
         name = self.local(holder, held)
         if name is None:
             return
-        self.place.begin(
-            "traceback",
-            "local ",
-            f"'{name}'",
-            f" in {place(holder.f_code, line)} ({holder.f_code.co_name}), kept by {outer}",
-        )
+        at = f" in {place(holder.f_code, line)} ({holder.f_code.co_name}"
+        if type(before) in _GENERATORS:
+            # Before Python 3.11 a generator has its frame between itself and its variables.
+            what = _GENERATORS[type(before)][1]
+            self.place.begin("generator", "local ", f"'{name}'", f"{at}, {what}), held by {outer}")
+        else:
+            self.place.begin("traceback", "local ", f"'{name}'", f"{at}), kept by {outer}")
         self.place.at(holder.f_code, line)
 
     @staticmethod

@@ -146,7 +146,8 @@ class Search:
             for link in self._world.links_to(node.value):
                 held[id(node.value)] = True
                 self._add(link.holder, node, link, following)
-        values = [node.value for node in asked.values()]
+        # A tuple, as it becomes the arguments itself: since 3.13 they are found as a referrer of their own.
+        values = tuple(node.value for node in asked.values())
         if values:
             own = {id(values), id(batch), id(following), id(frontier), id(asked)}
             referrers = gc.get_referrers(*values)
@@ -178,7 +179,7 @@ class Search:
         while step is not None:
             if step is holder:
                 if len(self.cycles) < self._limit:
-                    self.cycles.append(Found(Root("cycle", holder=holder.value), held))
+                    self.cycles.append(Found(Root("cycle"), held))
                 return
             step = step.held
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuheap._autograd import walk_graphs
-from gpuheap._objects import is_instance
+from gpuheap._objects import instance_dict, is_instance
 from gpuheap._tensors import Storage, gradient_of, in_graph, live_tensors, storages_of
 from gpuheap._tracker import weak_storage
 
@@ -85,7 +85,11 @@ def reachable_storages(torch: Any, value: Any) -> dict[int, Any]:
         queue.extend(_parts(one))
     with_graph = [tensor for tensor in tensors if in_graph(tensor)]
     if with_graph:
-        tensors += walk_graphs(torch, with_graph, time.monotonic() + _GRAPH_SECONDS).saved_tensors(torch)
+        graphs = walk_graphs(torch, with_graph, time.monotonic() + _GRAPH_SECONDS)
+        tensors += graphs.saved_tensors(torch)
+        # What a function of the program has stored on its `ctx`.
+        for node in graphs.nodes:
+            tensors += [one for one in (instance_dict(node) or {}).values() if is_instance(one, torch.Tensor)]
     for tensor in tensors:
         for storage in storages_of(torch, tensor):
             weak = weak_storage(torch, tensor, storage.key)

@@ -130,6 +130,7 @@ class scope:
         self._outer: scope | None = None
         self._thread = 0
         self._began = 0.0
+        self._foreign: list[_tracker.Allocations] = []
         self._sites: dict[int, str | None] = {}
         self._slices: dict[int, Any] | None = None
         self._open = False
@@ -209,6 +210,11 @@ class scope:
             _tracker.end(mode, self._allocations)
         with _lock:
             self._open = False
+            self._foreign = [
+                other._allocations
+                for other in (*_active, *_ended)
+                if other._thread != self._thread and other._allocations is not None
+            ]
             if self in _active:
                 _active.remove(self)
             if self._allocations is not None and any(one._thread != self._thread for one in _active):
@@ -220,6 +226,7 @@ class scope:
         self._before = None
         self._slices = None
         self._kept = {}
+        self._foreign = []
 
     # The check
 
@@ -277,11 +284,7 @@ class scope:
             return {key: one.bytes for key, one in live.items() if key not in kept}
         after = census(torch, self._wanted)
         known = self._before.storages if self._before is not None else {}
-        foreign: set[int] = set()
-        with _lock:
-            for other in [*_active, *_ended]:
-                if other._thread != self._thread and other._allocations is not None:
-                    foreign.update(key for key, one in list(other._allocations.seen.items()) if not one.weak.expired())
+        foreign = {key for other in self._foreign for key, one in list(other.seen.items()) if not one.weak.expired()}
         alive = {}
         for key, storage in after.storages.items():
             old = known.get(key)
