@@ -26,6 +26,8 @@ class _Process(NamedTuple):
     parent: int
     session: int
     is_dead: bool
+    # A number may be given to another process, but not at the same time.
+    started: int
     resident_bytes: int
 
 
@@ -45,7 +47,9 @@ def _table() -> dict[int, _Process] | None:
                 # The name before the last parenthesis may hold anything.
                 fields = file.read().rpartition(b")")[2].split()
             state, parent, session = fields[0], int(fields[1]), int(fields[3])
-            table[int(name)] = _Process(parent, session, state in (b"Z", b"X"), int(fields[21]) * _PAGE)
+            table[int(name)] = _Process(
+                parent, session, state in (b"Z", b"X"), int(fields[19]), int(fields[21]) * _PAGE
+            )
     return table or None
 
 
@@ -101,20 +105,29 @@ def end(root: int, *, spare: int | None = None) -> None:
     ``spare`` is a process of the tree that is left alone: the caller, if it is one of it.
     """
     deadline = time.monotonic() + _STUCK
+    # Those that were killed lose their parents and may be found no more, though they take a moment to go.
+    dying: set[tuple[int, int]] = set()
     while (table := _table()) is not None:
         tree = _tree(root, table) - {spare}
         cleaners = {pid for pid in tree if _is_cleaner(pid)}
-        if not tree - cleaners or time.monotonic() > deadline:
+        alive = (tree - cleaners) | {pid for pid, started in dying if _is_alive(pid, started, table)}
+        if not alive or time.monotonic() > deadline:
             _end_cleaners(root, spare)
             return
         # A process that stands still starts no other one.
         for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in tree - cleaners:
+            for pid in alive:
                 with suppress(OSError):
                     os.kill(pid, number)
+        dying.update((pid, table[pid].started) for pid in alive)
         time.sleep(0.002)
     with suppress(OSError):
         os.killpg(root, signal.SIGKILL)
+
+
+def _is_alive(pid: int, started: int, table: dict[int, _Process]) -> bool:
+    process = table.get(pid)
+    return process is not None and process.started == started and not process.is_dead
 
 
 def _is_cleaner(pid: int) -> bool:

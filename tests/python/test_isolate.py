@@ -155,9 +155,11 @@ def test_everything_below_ends_with_a_timeout(start: Callable[[str], None], tmp_
 
     def call() -> None:
         with Isolate() as own:
-            threading.Thread(target=lambda: (wait_for(path.exists), own.close())).start()
+            closer = threading.Thread(target=lambda: (wait_for(path.exists), own.close()))
+            closer.start()
             with pytest.raises(IsolateError, match="closed during the call"):
                 own.call(start, str(path))
+            closer.join()
         ended.set()
 
     thread = threading.Thread(target=call)
