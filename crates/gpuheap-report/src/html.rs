@@ -17,7 +17,7 @@ use crate::document::render;
 use crate::error::Error;
 use crate::sentences::file;
 use crate::terminal::Style;
-use crate::text::sanitize;
+use crate::text::{escape_html, sanitize};
 
 /// The page's script and style, bundled from `web/` by `cargo xtask web`, each with the hash that a content security
 /// policy names it by.
@@ -95,7 +95,7 @@ enum Data<'a> {
 fn html(title: &str, data: Data<'_>, text: &str) -> String {
     let (source, connect) = match data {
         Data::Embedded(_) => (String::new(), "'none'"),
-        Data::At(path) => (format!(" data-src=\"{}\"", escaped(path)), "'self'"),
+        Data::At(path) => (format!(" data-src=\"{}\"", escape_html(path)), "'self'"),
     };
     let embedded = match data {
         Data::Embedded(data) => data,
@@ -124,27 +124,11 @@ fn html(title: &str, data: Data<'_>, text: &str) -> String {
          </html>\n",
         hash = assets::SCRIPT_HASH.trim(),
         generator = generator(),
-        title = escaped(title),
+        title = escape_html(title),
         style = assets::STYLE,
-        text = escaped(text),
+        text = escape_html(text),
         script = assets::SCRIPT,
     )
-}
-
-/// Text in which nothing is markup.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            other => escaped.push(other),
-        }
-    }
-    escaped
 }
 
 #[cfg(test)]

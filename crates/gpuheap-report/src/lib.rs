@@ -11,9 +11,9 @@ mod error;
 pub mod html;
 mod json;
 mod markdown;
-mod sentences;
+pub mod sentences;
 mod terminal;
-mod text;
+pub mod text;
 
 pub use check::{CheckReport, CheckedRecording};
 pub use document::{Document, render, to_markdown};

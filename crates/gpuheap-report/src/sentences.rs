@@ -64,7 +64,9 @@ pub(crate) fn ledger(report: &Report) -> (Vec<&LedgerPart>, Option<&LedgerPart>)
     (reserved, outside.first().copied())
 }
 
-pub(crate) fn peaks(report: &Report) -> String {
+/// The most that each counter ever was.
+#[must_use]
+pub fn peaks(report: &Report) -> String {
     let peaks = &report.peaks;
     let mut line = format!("allocated {}", peaks.allocated_bytes);
     // Memory that waits for another stream is rare: only then do the two differ.
@@ -74,7 +76,9 @@ pub(crate) fn peaks(report: &Report) -> String {
     format!("{line}, requested {}, reserved {}", peaks.requested_bytes, peaks.reserved_bytes)
 }
 
-pub(crate) fn steps(steps: &Steps) -> String {
+/// How many steps there are, and from what they were told.
+#[must_use]
+pub fn steps(steps: &Steps) -> String {
     let how = match steps.how {
         StepSource::Annotation => "from PyTorch's annotations",
         StepSource::OptimizerFrames => "seen in the stacks",
@@ -104,7 +108,9 @@ pub(crate) fn turns(steps: &Steps) -> String {
     }
 }
 
-pub(crate) fn replay(replay: &ReplayCheck) -> String {
+/// How well the allocator's rules explain the recording.
+#[must_use]
+pub fn replay(replay: &ReplayCheck) -> String {
     let matched = text::count(replay.matched);
     let of = text::counted(replay.segment_events, "segment event", "segment events");
     match (replay.exact, replay.segment_events) {
@@ -142,7 +148,8 @@ pub(crate) fn main_finding(report: &Report) -> (Option<&Finding>, &[Finding]) {
 }
 
 /// What to do, and what that saves.
-pub(crate) fn remedy(remedy: &Remedy) -> String {
+#[must_use]
+pub fn remedy(remedy: &Remedy) -> String {
     match remedy.saves_bytes.filter(|&bytes| bytes > Bytes::ZERO) {
         Some(bytes) if remedy.text.ends_with('.') => format!("{} Saves {bytes}.", remedy.text),
         Some(bytes) => format!("{} (saves {bytes})", remedy.text),
@@ -172,12 +179,16 @@ pub(crate) fn limit(oom: &OutOfMemory) -> String {
     }
 }
 
-pub(crate) fn device(report: &Report) -> String {
+/// The device, and of how many.
+#[must_use]
+pub fn device(report: &Report) -> String {
     let source = &report.source;
     format!("{} ({} in the recording)", source.device, text::counted(source.devices, "device", "devices"))
 }
 
-pub(crate) fn events(report: &Report) -> String {
+/// How many events there are, and over what time.
+#[must_use]
+pub fn events(report: &Report) -> String {
     let source = &report.source;
     let mut line = text::count(source.device_events);
     if source.devices > 1 {

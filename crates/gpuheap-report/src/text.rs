@@ -31,6 +31,23 @@ pub(crate) fn is_unsafe(character: char) -> bool {
             | '\u{e0000}'..='\u{e0fff}')
 }
 
+/// Foreign text in which nothing is markup, for HTML.
+#[must_use]
+pub fn escape_html(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
 /// The nearest text in ASCII.
 pub(crate) fn ascii(text: &str) -> String {
     let mut folded = String::with_capacity(text.len());
@@ -55,7 +72,8 @@ pub(crate) fn ascii(text: &str) -> String {
 }
 
 /// Columns that `text` takes on a terminal, if it went through [`sanitize`].
-pub(crate) fn width(text: &str) -> usize {
+#[must_use]
+pub fn width(text: &str) -> usize {
     text.chars().map(char_width).sum()
 }
 
@@ -64,7 +82,8 @@ pub(crate) fn char_width(character: char) -> usize {
 }
 
 /// `part` of `whole` in whole percent; what is not nothing and not all never looks as if it were.
-pub(crate) fn share(part: Bytes, whole: Bytes) -> String {
+#[must_use]
+pub fn share(part: Bytes, whole: Bytes) -> String {
     let percent = part.share_of(whole) * 100.0;
     if part > Bytes::ZERO && percent < 1.0 {
         "<1 %".to_owned()
@@ -76,7 +95,8 @@ pub(crate) fn share(part: Bytes, whole: Bytes) -> String {
 }
 
 /// A number with a comma between thousands.
-pub(crate) fn count(number: u64) -> String {
+#[must_use]
+pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -89,12 +109,14 @@ pub(crate) fn count(number: u64) -> String {
 }
 
 /// `1 event`, `428 events`.
-pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
+#[must_use]
+pub fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
 /// A time span in the unit that suits it.
-pub(crate) fn duration(microseconds: u64) -> String {
+#[must_use]
+pub fn duration(microseconds: u64) -> String {
     let seconds = microseconds as f64 / 1e6;
     let whole = microseconds / 1_000_000;
     match microseconds {
@@ -118,7 +140,8 @@ fn three_digits(number: f64) -> String {
 }
 
 /// The headline with the kind before it, unless it says so itself.
-pub(crate) fn headline(kind: VerdictKind, headline: &str) -> (&'static str, String) {
+#[must_use]
+pub fn headline(kind: VerdictKind, headline: &str) -> (&'static str, String) {
     let name = kind.title();
     let rest = match headline.get(..name.len()) {
         Some(start) if start.eq_ignore_ascii_case(name) => {
@@ -138,7 +161,8 @@ pub(crate) fn confidence(confidence: Confidence) -> &'static str {
 }
 
 /// The line of a shell that sets `conf`, ready to be copied.
-pub(crate) fn conf_line(conf: &str) -> String {
+#[must_use]
+pub fn conf_line(conf: &str) -> String {
     let conf = sanitize(conf);
     let plain = |c: char| c.is_ascii_alphanumeric() || "_:,.-+/=".contains(c);
     if conf.is_empty() {
@@ -168,7 +192,8 @@ pub(crate) fn settings(conf: &str) -> String {
 }
 
 /// `train.py:16 in step` in at most `room` columns: the path loses its start first, then the function its end.
-pub(crate) fn site(site: &Site, room: usize) -> String {
+#[must_use]
+pub fn site(site: &Site, room: usize) -> String {
     moved_site(site, None, room)
 }
 
@@ -196,7 +221,8 @@ pub(crate) fn moved_site(site: &Site, from: Option<u32>, room: usize) -> String 
 }
 
 /// Drops leading folders of `path` until it fits.
-pub(crate) fn cut_path(path: &str, room: usize) -> String {
+#[must_use]
+pub fn cut_path(path: &str, room: usize) -> String {
     if width(path) <= room {
         return path.to_owned();
     }
@@ -216,7 +242,8 @@ pub(crate) fn cut_path(path: &str, room: usize) -> String {
 }
 
 /// Cuts the end of `text` so that it fits.
-pub(crate) fn cut_end(text: &str, room: usize) -> String {
+#[must_use]
+pub fn cut_end(text: &str, room: usize) -> String {
     if width(text) <= room {
         return text.to_owned();
     }
@@ -235,8 +262,10 @@ pub(crate) fn cut_end(text: &str, room: usize) -> String {
     kept
 }
 
-/// Breaks `text` into lines of at most `room` columns, at spaces where it can.
-pub(crate) fn wrap(text: &str, first: usize, rest: usize) -> Vec<String> {
+/// Breaks `text` into lines, at spaces where it can: the first of at most `first` columns, the others of at most `rest`.
+/// A figure and its unit stay together.
+#[must_use]
+pub fn wrap(text: &str, first: usize, rest: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
     let mut room = first.max(1);
@@ -254,7 +283,7 @@ pub(crate) fn wrap(text: &str, first: usize, rest: usize) -> Vec<String> {
             room = rest.max(1);
         }
         for character in word.chars() {
-            if width(&line) + char_width(character) > room {
+            if width(&line) + char_width(character) > room && !line.is_empty() {
                 lines.push(std::mem::take(&mut line));
                 room = rest.max(1);
             }
@@ -347,6 +376,7 @@ mod tests {
     fn words_longer_than_a_line_are_broken() {
         assert_eq!(wrap("one two abcdefghij", 8, 6), ["one two", "abcdef", "ghij"]);
         assert_eq!(wrap("", 8, 6), [""]);
+        assert_eq!(wrap("日本", 1, 1), ["日", "本"]);
         assert_eq!(wrap("about 1.08 GiB, no more", 12, 12), ["about", "1.08 GiB, no", "more"]);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use gpuheap_report::text::escape_html;
+
 /// The policy of pages without scripts.
 pub(crate) const PLAIN_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; \
                                        form-action 'none'; frame-ancestors 'none'";
@@ -77,18 +79,7 @@ fn page(title: &str, head: &str, style: &str, body: &str) -> String {
 
 /// Foreign text in which nothing is markup and nothing hides.
 fn text(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in gpuheap_report::sanitize(text).chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            other => escaped.push(other),
-        }
-    }
-    escaped
+    escape_html(&gpuheap_report::sanitize(text))
 }
 
 #[cfg(test)]

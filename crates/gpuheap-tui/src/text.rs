@@ -1,8 +1,9 @@
 //! Text as it fits on a screen. Names come from files that nobody vouches for: all of them go through [`clean`].
 
+use gpuheap_explain::Site;
 use gpuheap_record::Bytes;
-use gpuheap_report::sanitize;
-use unicode_width::UnicodeWidthChar;
+pub(crate) use gpuheap_report::text::{count, cut_end, cut_path, duration, width};
+use gpuheap_report::{sanitize, text};
 
 /// Longer names are cut before anything else is done with them: no screen shows as much.
 const MOST_BYTES: usize = 4096;
@@ -25,46 +26,6 @@ fn clean_path(path: &str) -> String {
     sanitize(&path[start..])
 }
 
-/// Columns that `text` takes.
-pub(crate) fn width(text: &str) -> usize {
-    text.chars().map(char_width).sum()
-}
-
-fn char_width(character: char) -> usize {
-    character.width().unwrap_or(0)
-}
-
-/// A number with a comma between thousands.
-pub(crate) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// `1 block`, `428 blocks`.
-pub(crate) fn counted(number: u64, one: &str) -> String {
-    format!("{} {one}{}", count(number), if number == 1 { "" } else { "s" })
-}
-
-/// A time span in the unit that suits it.
-pub(crate) fn duration(microseconds: u64) -> String {
-    let seconds = microseconds as f64 / 1e6;
-    let whole = microseconds / 1_000_000;
-    match microseconds {
-        0..1_000 => format!("{microseconds} µs"),
-        1_000..1_000_000 => format!("{:.1} ms", seconds * 1e3),
-        1_000_000..60_000_000 => format!("{seconds:.2} s"),
-        60_000_000..3_600_000_000 => format!("{} min {:02} s", whole / 60, whole % 60),
-        _ => format!("{} h {:02} min", count(whole / 3600), whole / 60 % 60),
-    }
-}
-
 /// Bytes with a sign.
 pub(crate) fn signed(bytes: i64) -> String {
     let sign = match bytes {
@@ -75,28 +36,20 @@ pub(crate) fn signed(bytes: i64) -> String {
     format!("{sign}{}", Bytes::new(bytes.unsigned_abs()))
 }
 
-/// `part` of `whole` in whole percent; what is not nothing never looks as if it were.
+/// `1 block`, `428 blocks`.
+pub(crate) fn counted(number: u64, one: &str) -> String {
+    text::counted(number, one, &format!("{one}s"))
+}
+
+/// `part` of `whole` in percent.
 pub(crate) fn share(part: u64, whole: u64) -> String {
-    let percent = Bytes::new(part).share_of(Bytes::new(whole)) * 100.0;
-    if part > 0 && percent < 1.0 { "<1 %".to_owned() } else { format!("{percent:.0} %") }
+    text::share(Bytes::new(part), Bytes::new(whole))
 }
 
 /// `train.py:16 in step` in at most `room` columns: the path loses its start first, then the function its end.
 pub(crate) fn place(file: &str, line: u32, function: &str, room: usize) -> String {
-    let function = clean(function);
-    if file.is_empty() {
-        return cut_end(&function, room);
-    }
-    let line = if line == 0 { String::new() } else { format!(":{line}") };
-    let file = clean_path(file);
-    let in_function = if function.is_empty() { String::new() } else { format!(" in {function}") };
-    let for_file = room.saturating_sub(width(&line) + width(&in_function));
-    let name = file.rfind(['/', '\\']).map_or(width(&file), |start| width(&file[start..]) + 1);
-    let least = name.min(width(&file)).min(room.saturating_sub(width(&line)));
-    let place = format!("{}{line}", cut_path(&file, for_file.max(least)));
-    let left = room.saturating_sub(width(&place));
-    let in_function = if left < 8 && left < width(&in_function) { String::new() } else { cut_end(&in_function, left) };
-    format!("{place}{in_function}")
+    let site = Site { file: clean_path(file), line, function: clean(function) };
+    text::site(&site, room)
 }
 
 /// The last part of a path.
@@ -109,51 +62,6 @@ pub(crate) fn matches(file: &str, line: u32, function: &str, lowercase: &str) ->
     format!("{file}:{line} {function}").to_lowercase().contains(lowercase)
 }
 
-/// Drops leading folders of `path` until it fits.
-pub(crate) fn cut_path(path: &str, room: usize) -> String {
-    if room == 0 {
-        return String::new();
-    }
-    let mut used = 1;
-    let (mut start, mut folder) = (path.len(), None);
-    for (index, character) in path.char_indices().rev() {
-        used += char_width(character);
-        if used > room {
-            // Only what is left out is worth a sign for it.
-            return if width(path) <= room {
-                path.to_owned()
-            } else {
-                format!("…{}", &path[folder.unwrap_or(start)..])
-            };
-        }
-        start = index;
-        if matches!(character, '/' | '\\') {
-            folder = Some(index);
-        }
-    }
-    path.to_owned()
-}
-
-/// Cuts the end of `text` so that it fits.
-pub(crate) fn cut_end(text: &str, room: usize) -> String {
-    if width(text) <= room {
-        return text.to_owned();
-    }
-    let mut kept = String::new();
-    let mut used = 1;
-    for character in text.chars() {
-        used += char_width(character);
-        if used > room {
-            break;
-        }
-        kept.push(character);
-    }
-    if room > 0 {
-        kept.push('…');
-    }
-    kept
-}
-
 /// `text` cut or filled to `room` columns.
 pub(crate) fn padded(text: &str, room: usize) -> String {
     let mut text = cut_end(text, room);
@@ -161,53 +69,9 @@ pub(crate) fn padded(text: &str, room: usize) -> String {
     text
 }
 
-/// Breaks `text` into lines of at most `room` columns, at spaces where it can; a figure and its unit stay together.
+/// Breaks `text` into lines of at most `room` columns.
 pub(crate) fn wrap(text: &str, room: usize) -> Vec<String> {
-    let room = room.max(1);
-    let mut lines = Vec::new();
-    let mut line = String::new();
-    for word in words(text) {
-        let gap = usize::from(!line.is_empty());
-        if width(&line) + gap + width(&word) <= room {
-            if gap == 1 {
-                line.push(' ');
-            }
-            line.push_str(&word);
-            continue;
-        }
-        if !line.is_empty() {
-            lines.push(std::mem::take(&mut line));
-        }
-        let mut used = 0;
-        for character in word.chars() {
-            if used + char_width(character) > room && !line.is_empty() {
-                lines.push(std::mem::take(&mut line));
-                used = 0;
-            }
-            used += char_width(character);
-            line.push(character);
-        }
-    }
-    if !line.is_empty() || lines.is_empty() {
-        lines.push(line);
-    }
-    lines
-}
-
-fn words(text: &str) -> Vec<String> {
-    const UNITS: [&str; 11] = ["%", "B", "KiB", "MiB", "GiB", "TiB", "PiB", "µs", "ms", "s", "min"];
-    let mut words: Vec<String> = Vec::new();
-    for word in text.split(' ').filter(|word| !word.is_empty()) {
-        let is_unit = UNITS.contains(&word.trim_end_matches(['.', ',', ';', ':', ')']));
-        match words.last_mut() {
-            Some(figure) if is_unit && figure.ends_with(|last: char| last.is_ascii_digit()) => {
-                figure.push(' ');
-                figure.push_str(word);
-            }
-            _ => words.push(word.to_owned()),
-        }
-    }
-    words
+    text::wrap(text, room, room)
 }
 
 #[cfg(test)]

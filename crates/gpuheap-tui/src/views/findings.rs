@@ -2,6 +2,8 @@
 
 use gpuheap_explain::{Confidence, Finding, Site};
 use gpuheap_record::Bytes;
+use gpuheap_report::sentences;
+use gpuheap_report::text::conf_line;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -207,20 +209,9 @@ impl Page<'_> {
         };
         self.field("Costs", Style::new(), &format!("{costs} ({sure} confidence)"));
         let remedy = &finding.remedy;
-        let saves = remedy.saves_bytes.filter(|&bytes| bytes > Bytes::ZERO);
-        let change = match saves {
-            Some(bytes) if remedy.text.ends_with('.') => format!("{} Saves {bytes}.", remedy.text),
-            Some(bytes) => format!("{} (saves {bytes})", remedy.text),
-            None => remedy.text.clone(),
-        };
-        self.field("Change", Style::new(), &change);
+        self.field("Change", Style::new(), &sentences::remedy(remedy));
         if let Some(conf) = &remedy.conf {
-            let line = if conf.is_empty() {
-                "unset PYTORCH_CUDA_ALLOC_CONF".to_owned()
-            } else {
-                format!("PYTORCH_CUDA_ALLOC_CONF={conf}")
-            };
-            self.field("Set", theme.code(), &line);
+            self.field("Set", theme.code(), &conf_line(conf));
         }
         for (index, evidence) in finding.evidence.iter().enumerate() {
             self.field(if index == 0 { "Seen" } else { "" }, Style::new(), evidence);
@@ -332,30 +323,13 @@ impl Page<'_> {
         let plain = Style::new();
         let path = if source.path == "-" { "standard input" } else { source.path.as_str() };
         self.field("Source", plain, &format!("{path}, {}, {}", source.format, source.bytes));
-        let device = format!("{} ({} in the recording)", source.device, text::counted(source.devices, "device"));
-        self.field("Device", plain, &device);
-        let over = if source.duration_us > 0 {
-            format!(" over {}", text::duration(source.duration_us))
-        } else {
-            String::new()
-        };
-        self.field("Events", plain, &format!("{}{over}", text::count(source.device_events)));
-        let unit = text::clean(&report.steps.unit);
-        let steps = match report.steps.count {
-            0 => "none found".to_owned(),
-            count if unit.is_empty() => text::count(count),
-            count => format!("{}, one {unit} each", text::count(count)),
-        };
-        self.field("Steps", plain, &steps);
-        let peaks = &report.peaks;
-        let peaks = format!("allocated {}, reserved {}", peaks.allocated_bytes, peaks.reserved_bytes);
-        self.field("Peaks", plain, &peaks);
+        self.field("Device", plain, &sentences::device(report));
+        self.field("Events", plain, &sentences::events(report));
+        self.field("Steps", plain, &sentences::steps(&report.steps));
+        self.field("Peaks", plain, &sentences::peaks(report));
         let conf = if source.conf.is_empty() { "stock settings" } else { &source.conf };
         self.field("Conf", plain, conf);
-        let replay = &report.replay;
-        let exact = if replay.exact { "exact" } else { "not exact" };
-        let of = text::counted(replay.segment_events, "segment event");
-        self.field("Replay", plain, &format!("{exact}: {} of {of} predicted", text::count(replay.matched)));
+        self.field("Replay", plain, &sentences::replay(&report.replay));
         for (index, note) in source.notes.iter().enumerate() {
             self.field(if index == 0 { "Notes" } else { "" }, plain, note);
         }
