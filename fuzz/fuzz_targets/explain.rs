@@ -31,7 +31,7 @@ fn check_views(recording: &Arc<Recording>, device: u32) {
     for tick in [0, last / 2, last] {
         let _ = (analysis.segments_at(tick), analysis.timeline(tick, last, 7));
     }
-    let mut served = Served::new(analysis);
+    let served = Served::new(Arc::new(analysis));
     let moment = served.moment(last).expect("the tick is there");
     let classes = moment.classes.iter().fold(0_i64, |sum, &bytes| sum.saturating_add(bytes));
     // Sums of sizes that no device has are cut.

@@ -70,7 +70,6 @@ impl std::fmt::Debug for Shared {
 /// A device of a recording in memory. It stays there as long as somebody holds this.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
-    pub(crate) id: u32,
     pub(crate) loaded: Arc<Loaded>,
     pub(crate) device: usize,
     pub(crate) whatif: Arc<WhatIf>,
@@ -265,7 +264,7 @@ impl Shared {
         }
         if let Some(loaded) = &known.loaded {
             let whatif = Arc::clone(&known.rows[row].whatif);
-            return Ok(Some(Held { id, loaded: Arc::clone(loaded), device: row, whatif }));
+            return Ok(Some(Held { loaded: Arc::clone(loaded), device: row, whatif }));
         }
         let path = known.path.clone();
         state.queue(&path, true);

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use axum::body::Bytes;
 use gpuheap_explain::{Analysis, Options, Served, SkewFigures};
@@ -45,20 +45,20 @@ pub(crate) fn read(
     for device in ordinals {
         let options = Options { device, limit, at: None };
         let analysis = Analysis::new(Arc::clone(&recording), &options).map_err(|error| Failure::of(&error, None))?;
-        analysed.push((options, analysis));
+        analysed.push(Arc::new(analysis));
     }
     let ids = ids(analysed.len());
     let (mut devices, mut listed) = (Vec::new(), Vec::new());
-    for ((options, analysis), id) in analysed.into_iter().zip(ids) {
+    for (analysis, id) in analysed.into_iter().zip(ids) {
         let report = analysis.report();
         listed.push((Summary::of(report), SkewFigures::of(report)));
         let served = Served::new(analysis);
         let page = served.page(&gpuheap_report::html::generator(), &id.to_string());
         let page = gpuheap_report::html::compressed(&page).map_err(|error| Failure::of(&error, None))?;
-        devices.push(Device { options, served: RwLock::new(served), page: Bytes::from(page) });
+        devices.push(Device { served, page: Bytes::from(page) });
     }
     let cost = memory::cost(&recording);
-    Ok(Outcome { loaded: Loaded::new(recording, devices, cost), devices: listed })
+    Ok(Outcome { loaded: Loaded::new(devices, cost), devices: listed })
 }
 
 fn open(path: &Path, name: &str, stage: &dyn Fn(Stage)) -> Result<gpuheap_record::Recording, Failure> {

@@ -196,7 +196,7 @@ async fn diff(State(library): Asked, RawQuery(query): RawQuery, headers: HeaderM
         let after = library.hold(query.number("b")?).await?;
         let answer = compute(move || {
             let (one, other) = (&before, &after);
-            Ok(Loaded::diff((&one.loaded, one.device, one.id), (&other.loaded, other.device, other.id)))
+            Ok(Loaded::diff((&one.loaded, one.device), (&other.loaded, other.device)))
         });
         answer::compressed_json(answer.await?, takes)
     })

@@ -95,8 +95,10 @@ pub(crate) fn work(jobs: &Receiver<Job>) {
             *job.whatif.lock() = State::NotAsked;
             continue;
         };
-        let outcome = curves(&loaded, job.device, &progress);
+        let analysis = Arc::clone(loaded.analysis(job.device));
+        // The recording may be dropped from memory meanwhile; this analysis stays until the search is done.
         drop(loaded);
+        let outcome = curves(&analysis, &progress);
         *job.whatif.lock() = match outcome {
             Ok(answer) => State::Done(answer),
             Err(error) => State::Failed(error),
@@ -112,10 +114,7 @@ fn step_back() {
     let _ = rustix::process::nice(10);
 }
 
-/// The search has an analysis of its own: moments are asked for meanwhile and must not wait for it.
-fn curves(loaded: &Loaded, device: usize, progress: &(dyn Fn(usize, usize) + Sync)) -> Result<Bytes, String> {
-    let options = loaded.options_of(device);
-    let analysis = Analysis::new(Arc::clone(loaded.recording()), &options).map_err(|error| error.to_string())?;
+fn curves(analysis: &Analysis, progress: &(dyn Fn(usize, usize) + Sync)) -> Result<Bytes, String> {
     let curves = analysis.whatif_curves(progress).map_err(|error| error.to_string())?;
     gpuheap_report::html::compressed(&Answer { curves }).map(Bytes::from).map_err(|error| error.to_string())
 }

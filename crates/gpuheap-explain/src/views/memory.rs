@@ -193,10 +193,10 @@ impl Analysis {
         }
     }
 
-    /// What takes memory at a tick: every block and segment, with the places that a served page knows already.
-    pub(crate) fn moment_memory(&self, tick: u32, sites: &mut Sites, places: &mut PlaceTable) -> Memory {
+    /// What takes memory at a tick: every block and segment, as `columns` that [`Analysis::memory`] makes.
+    pub(crate) fn moment_memory(&self, tick: u32, columns: impl FnOnce(&Kept) -> Memory) -> Memory {
         let (kept, of_blocks) = Kept::at(self, Tick(tick), MOST_AT_ONCE);
-        let memory = self.memory(&kept, sites, places);
+        let memory = columns(&kept);
         Memory { complete: kept.blocks.len() == of_blocks, of_blocks, of_segments: kept.segments.len(), ..memory }
     }
 }

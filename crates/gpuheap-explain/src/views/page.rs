@@ -1,5 +1,7 @@
 //! All views of one device together: what a page is made of.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use serde::Serialize;
 
 use crate::analysis::Analysis;
@@ -187,11 +189,10 @@ impl Analysis {
     }
 }
 
-/// A device that is asked again and again: an [`Analysis`] with what all of its answers share.
+/// A device that is asked again and again, from many threads: an [`Analysis`] with what all of its answers share.
 pub struct Served {
-    analysis: Analysis,
-    sites: Sites,
-    places: PlaceTable,
+    analysis: Arc<Analysis>,
+    tables: Mutex<(Sites, PlaceTable)>,
 }
 
 impl std::fmt::Debug for Served {
@@ -216,19 +217,24 @@ pub struct MomentView {
 impl Served {
     /// Makes what the answers share: places and sites of all blocks.
     #[must_use]
-    pub fn new(analysis: Analysis) -> Self {
+    pub fn new(analysis: Arc<Analysis>) -> Self {
         let mut sites = sites(&analysis);
         let mut places = PlaceTable::new(&analysis);
         for row in analysis.basis.replay.allocations.rows() {
             let site = sites.row_of[sites.index.of(&analysis, row)];
             places.of(&analysis, row, site);
         }
-        Self { analysis, sites, places }
+        Self { analysis, tables: Mutex::new((sites, places)) }
+    }
+
+    fn tables(&self) -> MutexGuard<'_, (Sites, PlaceTable)> {
+        // All places are known from the start: whoever panicked has changed nothing.
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The analysis.
     #[must_use]
-    pub fn analysis(&self) -> &Analysis {
+    pub fn analysis(&self) -> &Arc<Analysis> {
         &self.analysis
     }
 
@@ -240,12 +246,13 @@ impl Served {
             of_segments: self.analysis.basis.replay.segments.len(),
             ..Memory::default()
         };
-        let page = self.analysis.page_of(generator, self.places.places(), self.sites.rows.clone(), memory, Vec::new());
+        let tables = self.tables();
+        let page = self.analysis.page_of(generator, tables.1.places(), tables.0.rows.clone(), memory, Vec::new());
         Page { served: Some(ServedFrom { recording: recording.to_owned() }), ..page }
     }
 
     /// Memory at a tick, with every block.
-    pub fn moment(&mut self, tick: u32) -> Result<MomentView, Error> {
+    pub fn moment(&self, tick: u32) -> Result<MomentView, Error> {
         let last = self.analysis.last_tick();
         if tick > last {
             return Err(Error::NoSuchTick { asked: tick, last });
@@ -255,7 +262,10 @@ impl Served {
             tick,
             reserved: self.analysis.counters(tick).1,
             classes: values.classes_delta.iter().map(|column| column.first().copied().unwrap_or(0)).collect(),
-            memory: self.analysis.moment_memory(tick, &mut self.sites, &mut self.places),
+            memory: self.analysis.moment_memory(tick, |kept| {
+                let (sites, places) = &mut *self.tables();
+                self.analysis.memory(kept, sites, places)
+            }),
         })
     }
 }

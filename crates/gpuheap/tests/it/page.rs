@@ -162,7 +162,7 @@ fn what_is_left_out_is_said_and_the_named_moments_stay_whole() {
 #[test]
 fn a_server_says_of_each_moment_what_a_file_says() {
     let path = root().join("examples/gpt2_varlen.pickle.gz");
-    let mut served = Served::new(analyse(&path));
+    let served = Served::new(Arc::new(analyse(&path)));
     let page = analyse(&path).page("test", usize::MAX, Vec::new());
     let decoded = Decoded::new(&page.memory);
     let ticks = accumulated(&page.timeline.ticks_delta);
