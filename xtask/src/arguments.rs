@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::failure::Failure;
+use crate::python;
 
 /// What `cargo xtask --help` prints.
 pub(crate) const HELP: &str = "\
@@ -18,6 +19,8 @@ Commands:
   web               build the page's bundle from `web/` [--check: exit 1 if the kept one is another]; needs Node
   browser           test the page in Node and in Chromium [-- NAMES: only these files]; pictures: target/pictures
   exports           open what `gpuheap export` writes with the tools that it is for; needs Node and Python
+  python            build, install, check and test the Python package [--torch: with PyTorch, 550 MB] [--release: the
+                    wheel as it is published] [-- ARGS: for pytest]
   fuzz              fuzz the importer [--target import|explain] [--seconds N: stop after N seconds, else on Ctrl-C]
   help              this text
 ";
@@ -36,6 +39,7 @@ pub(crate) enum Task {
     Web { check: bool },
     Browser { names: Vec<String> },
     Exports,
+    Python { options: python::Options, arguments: Vec<String> },
     Fuzz { target: String, seconds: Option<u64> },
 }
 
@@ -58,6 +62,10 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Task,
         "web" => Task::Web { check: arguments.flag("--check") },
         "browser" => Task::Browser { names: arguments.rest() },
         "exports" => Task::Exports,
+        "python" => Task::Python {
+            arguments: arguments.rest(),
+            options: python::Options { torch: arguments.flag("--torch"), release: arguments.flag("--release") },
+        },
         "fuzz" => Task::Fuzz {
             target: arguments.value("--target")?.unwrap_or_else(|| "import".to_owned()),
             seconds: arguments.number("--seconds")?,
@@ -159,6 +167,14 @@ mod tests {
     }
 
     #[test]
+    fn the_python_package_has_options_and_arguments() {
+        let options = python::Options { torch: true, release: false };
+        let expected = Task::Python { options, arguments: vec!["-k".into(), "isolate".into()] };
+        assert_eq!(parsed("python --torch -- -k isolate").unwrap(), expected);
+        assert_eq!(parsed("python").unwrap(), Task::Python { options: python::Options::default(), arguments: vec![] });
+    }
+
+    #[test]
     fn help_is_found_anywhere() {
         for line in ["", "help", "--help", "-h", "bench --help"] {
             assert_eq!(parsed(line).unwrap(), Task::Help, "{line:?}");
@@ -175,7 +191,7 @@ mod tests {
 
     #[test]
     fn help_names_every_command() {
-        for name in ["test", "lint", "fixtures", "bench", "web", "browser", "fuzz"] {
+        for name in ["test", "lint", "fixtures", "bench", "web", "browser", "python", "fuzz"] {
             assert!(HELP.lines().any(|line| line.trim_start().starts_with(&format!("{name} "))), "{name}");
         }
     }

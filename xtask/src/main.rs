@@ -9,6 +9,7 @@ mod failure;
 mod fixtures;
 mod fuzz;
 mod lint;
+mod python;
 mod test;
 mod tools;
 mod web;
@@ -45,6 +46,7 @@ fn run() -> Result<(), Failure> {
         Task::Web { check } => web::run(&workspace, check),
         Task::Browser { names } => web::browser(&workspace, &names),
         Task::Exports => exports::run(&workspace),
+        Task::Python { options, arguments } => python::run(&workspace, options, &arguments),
         Task::Fuzz { target, seconds } => fuzz::run(&workspace, &target, seconds),
     }
 }
