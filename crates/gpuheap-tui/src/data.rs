@@ -1,6 +1,7 @@
 //! What the views show: an analysis, with what is worth keeping of it.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use gpuheap_explain::{
     Analysis, BlockColumns, Finding, MomentName, Page, Places, Report, Served, Site, SiteRow, accumulated,
@@ -46,7 +47,7 @@ pub(crate) struct Held {
 
 impl Data {
     pub(crate) fn new(analysis: Analysis, limit: Option<u64>) -> Self {
-        let served = Served::new(analysis);
+        let served = Served::new(Arc::new(analysis));
         let Page { report, places, sites, .. } = served.page("", "");
         let analysis = served.analysis();
         let limit = limit.or_else(|| {
