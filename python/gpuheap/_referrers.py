@@ -1,8 +1,8 @@
 """The search for holders: breadth first from the target back to roots, over `gc.get_referrers` in batches.
 
-A look at all references of the heap costs 30 ms per two million objects and 1.5 ms for each object that is asked about
-together (measured; `docs/results/holders.md`). A map of all references made in Python costs 4.6 s there, so the search
-goes backwards and asks for one level at a time.
+A look at all references of a heap of two million objects costs 30 ms and more, depending on its shape, and 1.5 ms for
+each object that is asked about together (measured; `docs/results/holders.md`). A map of all references made in Python
+costs 4.6 s there, so the search goes backwards and asks for one level at a time.
 """
 
 from __future__ import annotations
@@ -141,7 +141,8 @@ class Search:
                 asked[id(node.value)] = node
         held = {identity: identity in self._locals for identity in asked}
         for node in batch:
-            if self._world is None or id(node.value) not in asked:
+            # What a variable holds needs no graph to hold it, too.
+            if self._world is None or id(node.value) not in asked or (node.depth and held[id(node.value)]):
                 continue
             for link in self._world.links_to(node.value):
                 held[id(node.value)] = True
