@@ -15,7 +15,7 @@ from typing import Any
 from gpuheap._objects import class_name, is_instance
 from gpuheap._tensors import storages_of
 
-__all__ = ["Graphs", "SavedBy", "walk_graphs"]
+__all__ = ["Graphs", "SavedBy", "others_reaching", "walk_graphs"]
 
 _RAW = "_raw_saved_"
 
@@ -32,6 +32,8 @@ class SavedBy:
     """How many nodes lie between the tensor's `grad_fn` (0: the node itself) and the node that saved."""
     variable: bool
     """Not saved, but a leaf into which the node adds gradients."""
+    at: Any = None
+    """The node itself."""
 
 
 class Graphs:
@@ -115,7 +117,7 @@ def walk_graphs(torch: Any, tensors: list[Any], deadline: float) -> Graphs:
         graphs.owners[id(node)] = SavedBy(tensor, name, steps, variable=False)
         graphs.nodes.append(node)
         for value in _saved_values(node, _fields(node, known), graphs):
-            by = SavedBy(tensor, name, steps, variable=False)
+            by = SavedBy(tensor, name, steps, variable=False, at=node)
             graphs.saved_objects.setdefault(id(value), []).append(by)
             if is_instance(value, tensor_class):
                 for storage in storages_of(torch, value):
@@ -130,3 +132,29 @@ def walk_graphs(torch: Any, tensors: list[Any], deadline: float) -> Graphs:
             if following is not None and id(following) not in graphs.owners:
                 queue.append((following, steps + 1, tensor))
     return graphs
+
+
+def others_reaching(saved: SavedBy, tensors: list[Any], deadline: float) -> list[SavedBy]:
+    """The other tensors from which the same node can be reached: `out` and `h` of one recurrent step, say."""
+    found = []
+    for tensor in tensors:
+        steps = None if tensor is saved.tensor else _distance(tensor.grad_fn, saved.at, deadline)
+        if steps is not None:
+            found.append(SavedBy(tensor, saved.node, steps, saved.variable, saved.at))
+    return found
+
+
+def _distance(start: Any, goal: Any, deadline: float) -> int | None:
+    seen = {id(start): start}
+    level, steps = [start], 0
+    while level and time.monotonic() < deadline:
+        if any(node is goal for node in level):
+            return steps
+        following = []
+        for node in level:
+            for one, _ in node.next_functions:
+                if one is not None and id(one) not in seen:
+                    seen[id(one)] = one
+                    following.append(one)
+        level, steps = following, steps + 1
+    return None

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpuheap._autograd import Graphs, SavedBy, walk_graphs
+from gpuheap._autograd import Graphs, SavedBy, others_reaching, walk_graphs
 from gpuheap._objects import is_instance, mro
 from gpuheap._tensors import (
     Storage,
@@ -25,6 +25,8 @@ from gpuheap._tensors import (
 __all__ = ["Link", "World"]
 
 _CHUNK = 200_000
+# Of so many tensors with graphs all are named that keep something; of more the nearest alone.
+_MAX_SOURCES = 8
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -49,6 +51,7 @@ class World:
         self._deadline = deadline
         self._held_by_calls = held_by_calls
         self._graphs: Graphs | None = None
+        self._sources: list[Any] = []
         self._sources_without: set[int] = set()
         objects = gc.get_objects()
         # Before any storage is touched: asking a tensor for its storage makes an object of this kind.
@@ -108,7 +111,7 @@ class World:
 
     def is_own(self, value: Any) -> bool:
         """Whether `value` is a list in which the graphs' nodes are held."""
-        return self._graphs is not None and value is self._graphs.nodes
+        return self._graphs is not None and (value is self._graphs.nodes or value is self._sources)
 
     def exclude(self, targets: list[Any]) -> None:
         """Graphs of these are not walked: that a tensor's own graph saved it is no answer to who keeps it."""
@@ -136,6 +139,7 @@ class World:
             sources = [tensor for tensor in self.tensors if id(tensor) not in without and in_graph(tensor)]
             if sources:
                 sources = self._held_in_python(sources)
+            self._sources = sources
             self._graphs = walk_graphs(self.torch, sources, self._deadline)
             if not self._graphs.complete:
                 self.notes.append("the autograd graphs were not walked to the end")
@@ -149,6 +153,9 @@ class World:
         """Who keeps this storage through a graph, whatever tensor it saved."""
         for saved in self.graphs().saved_storages.get(storage.key, ()):
             yield _link("saved", saved)
+            if len(self._sources) <= _MAX_SOURCES:
+                for other in others_reaching(saved, self._sources, self._deadline):
+                    yield _link("saved", other)
 
     def links_to(self, value: Any) -> Iterator[Link]:
         """Who keeps this object in C++."""

@@ -667,6 +667,24 @@ def test_the_node_itself(program: Any, torch: Any) -> None:
     assert "saved for backward by MulBackward0 (grad_fn of train.losses[3])" in paths(holders(address))
 
 
+def test_all_results_of_one_step_are_named(program: Any, torch: Any) -> None:
+    train = torch_program(
+        program,
+        """
+        def loop():
+            rnn, h = nn.GRU(4, 4, 1, batch_first=True), None
+            for i in range(4):
+                out, h = rnn(torch.randn(2, 3, 4), h)
+                if i == 0: address = h.grad_fn.next_functions[0][0].next_functions[1][0]._saved_result.data_ptr()
+            return holders(address)
+        """,
+    )
+    found = str(train.loop())
+    # Either keeps the graphs of all steps; the hidden state is the one to detach.
+    assert "grad_fn of local 'h' in train.py:10 (loop)" in found, found
+    assert "grad_fn of local 'out' in train.py:10 (loop)" in found, found
+
+
 def test_an_attribute_of_ctx(program: Any, torch: Any) -> None:
     train = torch_program(
         program,

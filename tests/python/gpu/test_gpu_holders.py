@@ -191,7 +191,7 @@ def ctx_attribute(torch: Any, mark: Mark) -> None:
 HELD_BY = {
     loss_accumulate: "grad_fn of local 'running' in ",
     outputs_kept: "local 'kept'[",
-    rnn_hidden: "grad_fn of local '",
+    rnn_hidden: "grad_fn of local 'h' in ",
     eval_logits: "local 'logits'[",
     errors_kept: "kept by the traceback of ValueError in local 'errors'[",
     hook_stash: "local 'seen'[",
