@@ -1,6 +1,6 @@
 """What `gpuheap.record` makes of real programs on a GPU: verdicts, names, costs.
 
-    python gpu/record.py FOLDER_WITH_LEAK_PROGRAMS OUT
+    python gpu/record.py FOLDER_WITH_LEAK_PROGRAMS OUT [cost]
 
 Prints one line a check; everything else goes to OUT. The leak programs are those of recordings/loops: a module
 `cases_a` with `S`, each with a function that calls `mark` after each step, and a label.
@@ -126,6 +126,9 @@ def main():
     os.makedirs(out, exist_ok=True)
     import cases_a
 
+    if sys.argv[3:] == ["cost"]:
+        cost(out)
+        return
     right = 0
     for name in cases_a.S:
         done = run(CHILD, leaks, name, f"{out}/{name}.gpuheap")
@@ -154,6 +157,10 @@ def main():
     for name in ("env", "cli"):
         code = "import gpuheap, sys, json; r = gpuheap.explain(sys.argv[1]); print(r['verdict']['headline'], '|', r['source']['complete'], [c['rule'] for c in r['classes']], r['source']['notes'])"
         print(f"  {name}:", run(code, f"{out}/{name}.gpuheap").stdout.strip())
+    cost(out)
+
+
+def cost(out):
     for kind, inner, turns in (("bert", 5, 7), ("llama", 2, 9)):
         done = run(COST.format(kind=kind, inner=inner, turns=turns), f"{out}/{kind}.gpuheap")
         print(f"cost {kind}: {done.stdout.strip()}")
