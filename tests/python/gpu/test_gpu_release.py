@@ -79,9 +79,7 @@ def test_everything_but_the_model_comes_back_after_out_of_memory(torch: Any) -> 
     nvml_after = nvml_free()
     print("\n" + str(released))
     assert nvml_before is not None and nvml_full is not None and nvml_after is not None
-    print(
-        f"device free: {bytes_text(before)} before the call, {bytes_text(full)} after it failed, {bytes_text(after)} now"
-    )
+    print(f"device free: before {bytes_text(before)}, full {bytes_text(full)}, now {bytes_text(after)}")
     print(f"difference to before the call: {bytes_text(before - after)}")
     print(f"table {released.device_bytes}, cudaMemGetInfo {after - full}, NVML {nvml_after[0] - nvml_full[0]}")
     assert before - after < 64 * MIB
