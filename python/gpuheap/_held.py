@@ -12,7 +12,7 @@ from gpuheap._tensors import gradient_of, in_graph, live_tensors, plain, storage
 
 __all__ = ["CLASSES", "Large", "by_class", "groups_of"]
 
-CLASSES = ("parameters", "gradients", "optimizer state", "buffers", "activations", "other tensors")
+CLASSES: tuple[str, ...] = ("parameters", "gradients", "optimizer state", "buffers", "activations", "other tensors")
 _UNNAMED = frozenset(("activations", "other tensors"))
 
 

@@ -114,7 +114,7 @@ class scope:
             unknown = [group for group in allow if group not in CLASSES]
             if unknown:
                 raise ValueError(f"`allow` knows {', '.join(CLASSES)}; not {unknown[0]!r}")
-        self._on_leak = on_leak
+        self._on_leak: Literal["warn", "raise"] | Callable[[LeakReport], object] = on_leak
         self._allow = allow
         self._tolerance = parse_bytes(tolerance)
         self._device = device
