@@ -47,9 +47,10 @@ def steps() -> list[Step]:
         shell = _shell()
         if shell is not None:
             return f"{_forget(shell)} outputs"
-        if hasattr(builtins, "_") and not callable(builtins._):
+        names = builtins.__dict__
+        if "_" in names and not callable(names["_"]):
             # Python's own prompt. A callable there is gettext's.
-            del builtins._
+            del names["_"]
             return "the prompt's last result"
         raise NotApplicable("no notebook and no prompt")
 
