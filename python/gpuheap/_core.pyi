@@ -44,9 +44,7 @@ def convert(source: _Path | bytes, out: _Path, /) -> None:
     >>> gpuheap.convert("snapshot.pickle", "run.gpuheap")
     """
 
-def save(
-    source: bytes, out: _Path, /, *, names: Sequence[tuple[Any, ...]], notes: Sequence[str]
-) -> None:
+def save(source: bytes, out: _Path, /, *, names: Sequence[tuple[Any, ...]], notes: Sequence[str]) -> None:
     """Write a pickled snapshot of this process as a recording, with what the program says of itself.
 
     ``names`` are rows of device, address, microseconds of Unix time, kind and name; kinds are ``parameter``,
