@@ -7,6 +7,8 @@ from typing import Any, Final, Literal
 _Path = str | PathLike[str]
 _Moment = Literal["peak", "peak-reserved", "oom", "end"]
 
+__all__ = ["convert", "demo", "explain", "html", "main", "save", "version"]
+
 version: Final[str]
 """The version of gpuheap."""
 

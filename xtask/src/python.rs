@@ -38,8 +38,11 @@ pub(crate) fn run(workspace: &Workspace, options: Options, arguments: &[String])
     let tools = Environment::new(workspace, "tools");
     tools.ensure(workspace, newest, &["build", "check"])?;
     let wheel = build(workspace, &tools, newest, options)?;
-    try_empty(workspace, newest, &wheel)?;
+    let empty = try_empty(workspace, newest, &wheel)?;
     let mut failed = check(workspace, &tools, &mut skipped);
+    if stubs(workspace, &tools, &empty).is_err() {
+        failed.push("stubs of the extension module".to_owned());
+    }
     let mut tested = vec![oldest, newest];
     tested.dedup();
     if tested.len() == 1 {
@@ -105,13 +108,24 @@ fn build(workspace: &Workspace, tools: &Environment, python: &Python, options: O
 }
 
 /// Installs the wheel where nothing else is, and runs its commands.
-fn try_empty(workspace: &Workspace, python: &Python, wheel: &Path) -> Result<(), Failure> {
+fn try_empty(workspace: &Workspace, python: &Python, wheel: &Path) -> Result<Environment, Failure> {
     let empty = Environment::new(workspace, "empty");
     empty.create(workspace, python)?;
     workspace::run(empty.pip(workspace, ["install", "--no-index"]).arg(wheel))?;
     workspace::run(workspace.command(empty.program("gpuheap")).arg("--version"))?;
     let demo = workspace.target("python/demo");
-    workspace::run(empty.python(workspace, ["-m", "gpuheap", "demo"]).arg(demo))
+    workspace::run(empty.python(workspace, ["-m", "gpuheap", "demo"]).arg(demo))?;
+    Ok(empty)
+}
+
+/// Compares what the extension module has with what its stubs say.
+fn stubs(workspace: &Workspace, tools: &Environment, installed: &Environment) -> Result<(), Failure> {
+    let code = "import sysconfig; print(sysconfig.get_paths()['platlib'])";
+    let folder = workspace::output(&mut installed.python(workspace, ["-c", code])).unwrap_or_default();
+    let mut command = workspace.command(tools.program("stubtest"));
+    // Elsewhere, the sources would be found first.
+    command.current_dir(workspace.target("python")).env("PYTHONPATH", folder.trim()).arg("gpuheap._core");
+    workspace::run(&mut command)
 }
 
 /// Types, lints and formatting, each also after one has failed. What failed comes back.
