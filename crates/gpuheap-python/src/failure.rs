@@ -11,6 +11,7 @@ pub(crate) struct Failure {
     hint: Option<String>,
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "what `map_err` takes")]
 impl Failure {
     fn new(error: &dyn std::error::Error, hint: Option<String>) -> Self {
         let mut message = error.to_string();

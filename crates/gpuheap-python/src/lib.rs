@@ -60,9 +60,9 @@ mod core_module {
         path: PathBuf,
         device: Option<u32>,
         limit: Option<Amount>,
-        at: Option<String>,
+        at: Option<&str>,
     ) -> PyResult<Py<PyAny>> {
-        let options = options(py, device, limit, at.as_deref())?;
+        let options = options(py, device, limit, at)?;
         let text = work::run(py, move |_| {
             let report = gpuheap_explain::explain(&read(&path)?, &options).map_err(Failure::explain)?;
             gpuheap_report::to_json(&report).map_err(Failure::report)
@@ -106,9 +106,9 @@ mod core_module {
         out: PathBuf,
         device: Option<u32>,
         limit: Option<Amount>,
-        at: Option<String>,
+        at: Option<&str>,
     ) -> PyResult<()> {
-        let options = options(py, device, limit, at.as_deref())?;
+        let options = options(py, device, limit, at)?;
         work::run(py, move |running| {
             let page = page(Arc::new(read(&path)?), &options)?;
             files::replace(&out, running, |file| std::io::Write::write_all(file, page.as_bytes()))
