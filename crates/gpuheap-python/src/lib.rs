@@ -1,8 +1,8 @@
 //! The extension module `gpuheap._core`: the thin face of the Rust crates for Python. What it offers, with the texts that
 //! users read, is declared in `python/gpuheap/_core.pyi`.
 //!
-//! Long work runs in a thread of its own without the interpreter's lock, see [`work`]; errors become `gpuheap.Error`, see
-//! [`failure`]. The only `unsafe` code is what `PyO3` generates.
+//! Long work runs in a thread of its own without the interpreter's lock, see `work.rs`; errors become `gpuheap.Error`, see
+//! `failure.rs`. The only `unsafe` code is what `PyO3` generates.
 
 mod failure;
 mod files;
