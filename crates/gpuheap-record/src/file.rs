@@ -8,7 +8,7 @@
 //! | 4 | tag, ASCII. A reader that does not know it skips the chunk if its first letter is small, else it gives up |
 //! | 4 | bytes of the stored payload (`u32`, little-endian, like all below) |
 //! | 4 | bytes of the payload before compression, at most 64 MiB |
-//! | 4 | CRC-32 of the tag and the stored payload |
+//! | 4 | CRC-32 of the twelve bytes before it and of the stored payload |
 //! | … | the payload, compressed as raw deflate (RFC 1951) |
 //!
 //! Chunks come in groups; a group counts when its `DONE` has been read. So a file that a crash cut short, or that is

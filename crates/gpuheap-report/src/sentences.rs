@@ -114,7 +114,7 @@ pub fn replay(replay: &ReplayCheck) -> String {
     let matched = text::count(replay.matched);
     let of = text::counted(replay.segment_events, "segment event", "segment events");
     match (replay.exact, replay.segment_events) {
-        (true, 0) => "exact: no segment events in the recording".to_owned(),
+        (true, 0) => "nothing to compare: no segment events in the recording".to_owned(),
         (true, _) => format!("exact: {matched} of {of} predicted with {}", text::settings(&replay.conf)),
         (false, _) => {
             let first = replay.first_mismatch.as_ref().map(|first| format!("; first difference: {first}"));

@@ -2,7 +2,7 @@
 
 use gpuheap_record::Bytes;
 
-use super::{Facts, event_at, percent, plural};
+use super::{Facts, event_at, grouped, percent, plural};
 use crate::frames::{Marks, sites};
 use crate::lifetimes::Tick;
 use crate::report::{Class, Confidence, Finding, FindingKind, OutOfMemory, Remedy};
@@ -63,8 +63,8 @@ pub(crate) fn find(facts: &Facts<'_>, leak: Option<&Finding>) -> Option<Finding>
     if let Some(below) = oom.limit_below_bytes {
         evidence.push(format!(
             "the limit is at least {} bytes, which were reserved, and less than {} bytes, which were refused",
-            oom.limit_at_least_bytes.get(),
-            below.get()
+            grouped(oom.limit_at_least_bytes.get()),
+            grouped(below.get())
         ));
     }
     evidence.push(format!(
@@ -179,6 +179,19 @@ fn cause(facts: &Facts<'_>, oom: &OutOfMemory, leak: Option<&Finding>) -> Cause 
 }
 
 fn remedy(facts: &Facts<'_>, oom: &OutOfMemory, cause: Cause, leak: Option<&Finding>) -> Remedy {
+    let mut remedy = remedy_of(facts, oom, cause, leak);
+    if oom.device_free_bytes >= oom.asked_bytes {
+        // Whoever set the cap may have forgotten it.
+        remedy.text = format!(
+            "{} The device itself had {} left: a cap refused the request, such as `torch.cuda.set_per_process_memory_fraction`; \
+             raise it if it is yours.",
+            remedy.text, oom.device_free_bytes
+        );
+    }
+    remedy
+}
+
+fn remedy_of(facts: &Facts<'_>, oom: &OutOfMemory, cause: Cause, leak: Option<&Finding>) -> Remedy {
     match cause {
         Cause::Leak => leak.map_or_else(|| full(oom), |leak| leak.remedy.clone()),
         Cause::Pieces => match facts.settings().without_oom() {

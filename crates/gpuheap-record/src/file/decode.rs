@@ -40,6 +40,9 @@ pub fn read(mut input: impl Read) -> Result<Loaded, FileError> {
         return Err(FileError::NotARecording);
     }
     let version = u16::from_le_bytes([start[MAGIC.len()], start[MAGIC.len() + 1]]);
+    if version == 0 {
+        return Err(FileError::NotARecording);
+    }
     if version > VERSION {
         return Err(FileError::Newer { what: format!("version {version}"), offset: MAGIC.len() as u64 });
     }
@@ -63,7 +66,7 @@ pub fn read(mut input: impl Read) -> Result<Loaded, FileError> {
             break Some("the file ends within a part");
         }
         let mut sum = Crc::new();
-        sum.update(&tag);
+        sum.update(&header[..HEADER - 4]);
         sum.update(&payload);
         if sum.sum() != u32::from_le_bytes(crc) {
             break Some("a part is damaged");

@@ -81,15 +81,15 @@ impl<W: Write> Writer<W> {
         let mut encoder = DeflateEncoder::new(Vec::new(), Compression::new(6));
         encoder.write_all(&payload.bytes)?;
         let stored = encoder.finish()?;
-        let mut crc = Crc::new();
-        crc.update(&tag);
-        crc.update(&stored);
         let length = |bytes: usize| {
             u32::try_from(bytes).map_err(|_| io::Error::other("a part of the recording is larger than 4 GiB"))
         };
-        self.out.write_all(&tag)?;
-        self.out.write_all(&length(stored.len())?.to_le_bytes())?;
-        self.out.write_all(&length(payload.bytes.len())?.to_le_bytes())?;
+        let lengths = [length(stored.len())?.to_le_bytes(), length(payload.bytes.len())?.to_le_bytes()];
+        let header = [tag, lengths[0], lengths[1]].concat();
+        let mut crc = Crc::new();
+        crc.update(&header);
+        crc.update(&stored);
+        self.out.write_all(&header)?;
         self.out.write_all(&crc.sum().to_le_bytes())?;
         self.out.write_all(&stored)
     }

@@ -156,6 +156,15 @@ proptest! {
         prop_assert!(damaged || same);
     }
 
+    /// Every bit counts: a byte that is another is told, wherever it is.
+    #[test]
+    fn no_byte_can_change_unseen(place in any::<prop::sample::Index>(), bit in 0_u32..8) {
+        let mut file = bytes(&recording(&[], &["a".to_owned(), "b".to_owned()], &[3, 4]));
+        let place = place.index(file.len());
+        file[place] ^= 1 << bit;
+        prop_assert!(!matches!(read(file.as_slice()), Ok(Loaded { lost: None, .. })), "byte {place}");
+    }
+
     /// Parts whose sum is right and whose content is anything: what a hostile writer makes.
     #[test]
     fn malformed_parts_are_refused(tag in 0_usize..12, payload in prop::collection::vec(any::<u8>(), 0..60)) {
@@ -175,12 +184,12 @@ fn part(tag: [u8; 4], payload: &[u8], raw: usize) -> Vec<u8> {
     let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::new(6));
     encoder.write_all(payload).unwrap();
     let stored = encoder.finish().unwrap();
-    let mut crc = flate2::Crc::new();
-    crc.update(&tag);
-    crc.update(&stored);
     let mut part = tag.to_vec();
     part.extend(u32::try_from(stored.len()).unwrap().to_le_bytes());
     part.extend(u32::try_from(raw).unwrap().to_le_bytes());
+    let mut crc = flate2::Crc::new();
+    crc.update(&part);
+    crc.update(&stored);
     part.extend(crc.sum().to_le_bytes());
     part.extend(stored);
     part
@@ -191,6 +200,8 @@ fn other_files_and_later_versions_are_refused() {
     assert!(matches!(read(&b"\x80\x04"[..]), Err(FileError::NotARecording)));
     assert!(matches!(read(&[][..]), Err(FileError::NotARecording)));
     let mut file = bytes(&Recording::default());
+    file[MAGIC.len()] = 0;
+    assert!(matches!(read(file.as_slice()), Err(FileError::NotARecording)));
     file[MAGIC.len()] = 2;
     assert!(matches!(read(file.as_slice()), Err(FileError::Newer { .. })));
     // Nothing whole.

@@ -80,9 +80,15 @@ pub(crate) fn answer(report: &WhatIfReport) -> String {
             let share = text::share(saves, recorded.peak_reserved_bytes);
             format!("With {settings} the program reserves {saves} ({share}) less at the peak.")
         }
-        None => format!(
-            "With {settings} all that was recorded runs{limit}; with the recorded settings it runs out of memory."
-        ),
+        None => {
+            let spare = recorded
+                .limit_bytes
+                .map_or_else(String::new, |limit| format!(", with {} to spare", limit - best.peak_reserved_bytes));
+            format!(
+                "With {settings} all that was recorded runs{limit}{spare}; with the recorded settings it runs out of memory. \
+                 What the program would have asked for next is not known."
+            )
+        }
     }
 }
 
@@ -106,13 +112,13 @@ pub(crate) fn estimate(report: &WhatIfReport) -> Option<String> {
 pub(crate) fn verified(report: &WhatIfReport) -> String {
     let replay = &report.replay;
     let settings = text::settings(&replay.conf);
-    let events = match replay.segment_events {
-        0 => "no segment events in the recording".to_owned(),
-        _ => format!(
-            "{} of {} predicted with {settings}",
-            text::count(replay.matched),
-            text::counted(replay.segment_events, "segment event", "segment events")
-        ),
-    };
+    if replay.exact && replay.segment_events == 0 {
+        return "Nothing to compare: no segment events in the recording".to_owned();
+    }
+    let events = format!(
+        "{} of {} predicted with {settings}",
+        text::count(replay.matched),
+        text::counted(replay.segment_events, "segment event", "segment events")
+    );
     format!("{}: {events}", if replay.exact { "Exact" } else { "Not exact" })
 }
