@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use gpuheap_explain::{
-    Analysis, BlockColumns, Finding, MomentName, Page, Places, Report, Served, Site, SiteRow, accumulated,
+    Analysis, BlockColumns, Class, Finding, MomentName, Page, Places, Report, Served, Site, SiteRow, accumulated,
 };
 
 /// Kind of a frame: a library's.
@@ -18,6 +18,8 @@ pub(crate) struct Data {
     pub(crate) report: Report,
     pub(crate) places: Places,
     pub(crate) sites: Vec<SiteRow>,
+    /// The class that each rule gives.
+    rules: Vec<Class>,
     pub(crate) moments: Vec<(MomentName, u32)>,
     pub(crate) steps: Vec<u32>,
     pub(crate) last: u32,
@@ -40,6 +42,8 @@ pub(crate) struct Held {
     pub(crate) places: Vec<(u32, u64, u64)>,
     /// Bytes that each of the sites holds.
     pub(crate) sites: Vec<u64>,
+    /// The class that most of them have; `None` for sites that hold nothing.
+    pub(crate) classes: Vec<Option<Class>>,
     pub(crate) allocated: u64,
     /// Whether that is all.
     pub(crate) complete: bool,
@@ -48,7 +52,8 @@ pub(crate) struct Held {
 impl Data {
     pub(crate) fn new(analysis: Analysis, limit: Option<u64>) -> Self {
         let served = Served::new(Arc::new(analysis));
-        let Page { report, places, sites, .. } = served.page("", "");
+        let Page { report, places, sites, rules, .. } = served.page("", "");
+        let rules = rules.iter().map(|rule| class_at(rule.class)).collect();
         let analysis = served.analysis();
         let limit = limit.or_else(|| {
             let below = report.oom.as_ref()?.limit_below_bytes?;
@@ -62,6 +67,7 @@ impl Data {
             report,
             places,
             sites,
+            rules,
             limit,
             served,
         }
@@ -100,13 +106,21 @@ impl Data {
 
     /// What is held at a tick, by place and by site.
     pub(crate) fn held(&mut self, tick: u32) -> Held {
-        let mut held =
-            Held { tick, places: Vec::new(), sites: vec![0; self.sites.len()], allocated: 0, complete: true };
+        let count = self.sites.len();
+        let mut held = Held {
+            tick,
+            places: Vec::new(),
+            sites: vec![0; count],
+            classes: vec![None; count],
+            allocated: 0,
+            complete: true,
+        };
         let Ok(moment) = self.served.moment(tick.min(self.last)) else { return held };
         held.complete = moment.memory.complete;
         let BlockColumns { born_delta, life, sort, .. } = &moment.memory.blocks;
         let sorts = &moment.memory.sorts;
         let mut sums = vec![(0_u64, 0_u64); self.places.tree.frame.len()];
+        let mut by_class = vec![[0_u64; Class::ALL.len()]; count];
         for ((born, &life), &sort) in accumulated(born_delta).into_iter().zip(life).zip(sort) {
             // Blocks that only wait for another stream are no longer the program's.
             if life >= 0 && born.saturating_add(life) <= i64::from(tick) {
@@ -119,15 +133,29 @@ impl Data {
                 *blocks += 1;
                 held.allocated = held.allocated.saturating_add(size);
             }
+            let class = sorts.rule.get(row).and_then(|&rule| self.rules.get(usize::from(rule)));
+            if let (Some(&class), Some(site)) = (class, self.site_of(place)) {
+                let sum = &mut by_class[site][class as usize];
+                *sum = sum.saturating_add(size);
+            }
         }
         for (place, (bytes, blocks)) in (0_u32..).zip(sums).filter(|(_, (_, blocks))| *blocks > 0) {
             held.places.push((place, bytes, blocks));
-            let site = self.places.tree.site.get(place as usize).and_then(|&site| usize::try_from(site).ok());
-            if let Some(sum) = site.and_then(|site| held.sites.get_mut(site)) {
-                *sum = sum.saturating_add(bytes);
+            if let Some(site) = self.site_of(place) {
+                held.sites[site] = held.sites[site].saturating_add(bytes);
             }
         }
+        for (class, sums) in held.classes.iter_mut().zip(by_class) {
+            let most = Class::ALL.into_iter().zip(sums).filter(|&(_, bytes)| bytes > 0);
+            *class = most.min_by_key(|&(class, bytes)| (std::cmp::Reverse(bytes), class)).map(|(class, _)| class);
+        }
         held
+    }
+
+    /// The row of the site that a place belongs to.
+    fn site_of(&self, place: u32) -> Option<usize> {
+        let site = usize::try_from(*self.places.tree.site.get(place as usize)?).ok()?;
+        (site < self.sites.len()).then_some(site)
     }
 
     /// File, line, function and kind of a row of the frames.
@@ -159,6 +187,11 @@ fn own_frames(report: &Report, places: &Places) -> Vec<Vec<bool>> {
         finding.stack.iter().map(is_own).collect()
     };
     report.findings.iter().map(of).collect()
+}
+
+/// The class of a row of the classes.
+pub(crate) fn class_at(row: usize) -> Class {
+    Class::ALL.get(row).copied().unwrap_or(Class::Unknown)
 }
 
 /// A moment in a word or two.

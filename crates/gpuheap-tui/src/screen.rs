@@ -88,25 +88,29 @@ fn tabs(app: &App, buffer: &mut Buffer, area: Rect) {
     }
 }
 
+/// Which event a tick comes after, by its number in the report.
+pub(crate) fn after(tick: u32) -> String {
+    match tick.checked_sub(1) {
+        Some(event) => format!("after event {}", text::count(event.into())),
+        None => "before the first event".to_owned(),
+    }
+}
+
 /// A tick in words, shorter ones where the room is small.
 pub(crate) fn moment(app: &App, tick: u32, room: usize) -> String {
     let data = &app.data;
     let (allocated, reserved) = data.analysis().counters(tick);
     let (allocated, reserved) = (Bytes::new(allocated), Bytes::new(reserved));
     let name = data.name_of(tick).map(|name| format!("{name}, ")).unwrap_or_default();
-    let at = text::count(tick.into());
+    let at = after(tick);
     let time = data.since_start(tick).map(|time| format!(" at {}", text::duration(time))).unwrap_or_default();
     let step = step(app, tick).map(|step| format!(", {step}")).unwrap_or_default();
     let forms = [
-        format!(
-            "{name}event {at} of {}{time}{step} │ allocated {allocated} │ reserved {reserved}",
-            text::count(data.last.into())
-        ),
-        format!("{name}event {at}{time}{step} │ allocated {allocated} │ reserved {reserved}"),
-        format!("{name}event {at} │ {allocated} allocated │ {reserved} reserved"),
-        format!("{name}event {at} │ {allocated} of {reserved}"),
-        format!("{} │ {allocated} of {reserved}", data.name_of(tick).map_or(format!("event {at}"), str::to_owned)),
-        format!("event {at} │ {allocated}"),
+        format!("{name}{at}{time}{step} │ allocated {allocated} │ reserved {reserved}"),
+        format!("{name}{at} │ {allocated} allocated │ {reserved} reserved"),
+        format!("{name}{at} │ {allocated} of {reserved}"),
+        format!("{} │ {allocated} of {reserved}", data.name_of(tick).unwrap_or(&at)),
+        format!("{at} │ {allocated}"),
     ];
     let shortest = forms.len() - 1;
     forms

@@ -47,7 +47,7 @@ fn block(app: &App, at: &Range<'_>, width: usize) -> Vec<Line<'static>> {
     let Some(allocation) = app.data.analysis().allocation(block.allocation) else { return vec![Line::from(about)] };
     let since = allocation.born.map_or_else(
         || ", there before the first event".to_owned(),
-        |event| format!(", since event {}", text::count(u64::from(event) + 1)),
+        |event| format!(", since event {}", text::count(u64::from(event))),
     );
     about.push(Span::raw(format!(", {} asked for{since}", allocation.requested)));
     let mut about = Line::from(about);

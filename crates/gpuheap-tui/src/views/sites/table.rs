@@ -1,6 +1,6 @@
 //! The table of sites: what each line of the program holds, held and made.
 
-use gpuheap_explain::{Class, SiteRow};
+use gpuheap_explain::SiteRow;
 use gpuheap_record::Bytes;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -8,7 +8,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use crate::app::App;
-use crate::data::{Data, Held};
+use crate::data::{Data, Held, class_at};
 use crate::screen::{paint, rows, scrolled};
 use crate::text;
 use crate::theme::letter;
@@ -162,13 +162,14 @@ pub(super) fn draw(app: &App, held: &Held, buffer: &mut Buffer, body: Rect) {
     let names = width.saturating_sub(columns.iter().map(|column| column.width() + 1).sum::<usize>() + 2);
     let at = |index: usize| {
         let row = order[index] as usize;
-        (held.sites.get(row).copied().unwrap_or(0), &app.data.sites[row])
+        let site = &app.data.sites[row];
+        let class = held.classes.get(row).copied().flatten().unwrap_or_else(|| class_at(site.class));
+        (held.sites.get(row).copied().unwrap_or(0), site, class)
     };
     for (y, index) in (list.y..list.bottom()).zip(first..order.len()) {
-        let (now, site) = at(index);
+        let (now, site, class) = at(index);
         let is_chosen = index == *chosen;
         let style = if is_chosen { theme.chosen() } else { Style::new() };
-        let class = class_of(site);
         let mut spans = Vec::new();
         for &column in &columns {
             spans.push(Span::styled(format!("{:>1$} ", column.text(now, site), column.width()), style));
@@ -178,18 +179,13 @@ pub(super) fn draw(app: &App, held: &Held, buffer: &mut Buffer, body: Rect) {
         spans.push(Span::styled(text::padded(&place, names), if is_chosen { style } else { theme.code() }));
         buffer.set_line(body.x, y, &Line::from(spans), body.width);
     }
-    let (_, site) = at(*chosen);
-    let class = class_of(site).title();
-    let place = text::place(&site.file, site.line, name(site), width.saturating_sub(class.len() + 2));
+    let (_, site, class) = at(*chosen);
+    let place = text::place(&site.file, site.line, name(site), width.saturating_sub(class.title().len() + 2));
     let line = Line::from(vec![
-        Span::styled(format!("{class}  "), theme.class(class_of(site))),
+        Span::styled(format!("{}  ", class.title()), theme.class(class)),
         Span::styled(place, theme.code()),
     ]);
     paint(buffer, rows(body, body.height.saturating_sub(1), 1), [line]);
-}
-
-fn class_of(site: &SiteRow) -> Class {
-    Class::ALL.get(site.class).copied().unwrap_or(Class::Unknown)
 }
 
 const fn meaning(column: Column) -> &'static str {

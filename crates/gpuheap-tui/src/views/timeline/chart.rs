@@ -136,7 +136,11 @@ fn title(app: &App, buffer: &mut Buffer, area: Rect, limit: Option<u64>) {
             None => format!("Memory over {events}"),
         }
     } else {
-        format!("Memory, events {} to {}", text::count(window.from.into()), text::count(window.to.into()))
+        let event = |tick: u32| text::count(tick.saturating_sub(1).into());
+        match window.from {
+            0 => format!("Memory, start to event {}", event(window.to)),
+            from => format!("Memory, after events {} to {}", event(from), event(window.to)),
+        }
     };
     let mut legend = vec![Span::styled("─", theme.reserved()), Span::raw(" reserved")];
     match (limit, app.data.limit) {
