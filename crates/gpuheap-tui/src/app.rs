@@ -65,6 +65,8 @@ pub struct App {
     pub(crate) moment: u32,
     /// How far the help is scrolled, while it is shown.
     pub(crate) help: Option<u16>,
+    /// What the last key could not do.
+    pub(crate) message: Option<String>,
     pub(crate) findings: findings::State,
     pub(crate) sites: sites::State,
     pub(crate) timeline: timeline::State,
@@ -84,6 +86,7 @@ impl App {
             view: View::Findings,
             moment,
             help: None,
+            message: None,
             findings: findings::State::default(),
             sites: sites::State::default(),
             timeline: timeline::State::new(moment, data.last),
@@ -129,6 +132,7 @@ impl App {
     }
 
     fn react(&mut self, key: Key) {
+        let message = self.message.take();
         if key == Key::Interrupt {
             self.done = true;
         } else if let Some(scroll) = &mut self.help {
@@ -139,6 +143,8 @@ impl App {
                 Key::Down | Key::PageDown => *scroll = (*scroll + 1).min(help::scrolls(self.view, self.size)),
                 _ => {}
             }
+        } else if key == Key::Esc && message.is_some() {
+            // It is closed, and nothing beneath it.
         } else if !self.view_takes(key) {
             self.react_everywhere(key);
         }
@@ -156,7 +162,7 @@ impl App {
 
     fn react_everywhere(&mut self, key: Key) {
         match key {
-            Key::Char('q') | Key::Esc => self.done = true,
+            Key::Char('q') => self.done = true,
             Key::Char('?') => self.help = Some(0),
             Key::Char(digit @ '1'..='4') => self.view = View::ALL[(digit as usize) - ('1' as usize)],
             Key::Tab => self.view = self.view.shifted(1),
@@ -164,6 +170,8 @@ impl App {
             _ => {
                 if let Some(tick) = self.jump(key, self.moment) {
                     self.choose(tick);
+                } else {
+                    self.message = self.no_moment(key);
                 }
             }
         }
@@ -182,6 +190,18 @@ impl App {
         }
     }
 
+    /// Why a key that names a moment leads nowhere.
+    pub(crate) fn no_moment(&self, key: Key) -> Option<String> {
+        let why = match key {
+            Key::Char('o') => "no allocation failed",
+            Key::Char('n' | 'N') if self.data.steps.is_empty() => "no steps are known",
+            Key::Char('n') => "no step ends later",
+            Key::Char('N') => "no step ends earlier",
+            _ => return None,
+        };
+        Some(why.to_owned())
+    }
+
     /// Chooses the moment that all views show.
     pub(crate) fn choose(&mut self, tick: u32) {
         self.moment = tick.min(self.data.last);
@@ -196,7 +216,7 @@ impl App {
     /// Makes what the view on the screen needs and does not have yet.
     fn prepare(&mut self) {
         match self.view {
-            View::Findings => {}
+            View::Findings => findings::prepare(self),
             View::Sites => sites::prepare(self),
             View::Timeline => timeline::prepare(self),
             View::Map => map::prepare(self),

@@ -59,7 +59,8 @@ const EVERYWHERE: Keys = &[
     ("p r o e", "Moment: peak, peak of reserved, OOM, end"),
     ("n N", "Moment: end of the next, previous step"),
     ("?", "This help"),
-    ("q Esc Ctrl-C", "Quit"),
+    ("Esc", "Close what is open: help, search, message, zoom"),
+    ("q Ctrl-C", "Quit"),
 ];
 
 const fn long(view: View) -> Keys {

@@ -107,6 +107,7 @@ pub(crate) fn moment(app: &App, tick: u32, room: usize) -> String {
     let step = step(app, tick).map(|step| format!(", {step}")).unwrap_or_default();
     let forms = [
         format!("{name}{at}{time}{step} │ allocated {allocated} │ reserved {reserved}"),
+        format!("{name}{at}{time} │ {allocated} allocated │ {reserved} reserved"),
         format!("{name}{at} │ {allocated} allocated │ {reserved} reserved"),
         format!("{name}{at} │ {allocated} of {reserved}"),
         format!("{} │ {allocated} of {reserved}", data.name_of(tick).unwrap_or(&at)),
@@ -146,6 +147,11 @@ fn keys(app: &App, buffer: &mut Buffer, area: Rect) {
             Span::styled("  Enter keeps, Esc drops it", app.theme.faint()),
         ]);
         buffer.set_line(area.x, area.y, &line, area.width);
+        return;
+    }
+    if let Some(message) = &app.message {
+        let message = text::cut_end(&format!(" {message}"), area.width.into());
+        buffer.set_line(area.x, area.y, &Line::styled(message, app.theme.alarm()), area.width);
         return;
     }
     let mut spans = vec![Span::raw(" ")];

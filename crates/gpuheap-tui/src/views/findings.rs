@@ -1,6 +1,6 @@
 //! What is wrong: the verdict, the findings, and all about the chosen one. After them, the ledger and the source.
 
-use gpuheap_explain::{Confidence, Finding, Site};
+use gpuheap_explain::{Class, Confidence, Finding, LedgerPart, PartKind, Site};
 use gpuheap_record::Bytes;
 use gpuheap_report::sentences;
 use gpuheap_report::text::conf_line;
@@ -11,8 +11,9 @@ use ratatui::text::{Line, Span};
 
 use crate::app::App;
 use crate::key::Key;
-use crate::screen::{paint, rows, scrolled};
+use crate::screen::{after, paint, rows, scrolled};
 use crate::theme::{bar, eighth, scaled};
+use crate::views::timeline;
 use crate::{data, text};
 
 /// Columns of the labels at the left of fields.
@@ -30,6 +31,8 @@ pub(crate) struct State {
     chosen: usize,
     scroll: usize,
     libraries: bool,
+    /// Bytes by class at a moment that the report has no ledger of.
+    here: Option<(u32, Vec<u64>)>,
 }
 
 /// What the list has beside the findings.
@@ -66,6 +69,17 @@ pub(crate) fn update(app: &mut App, key: Key) -> bool {
     let most = detail(app, area.width.into()).len().saturating_sub(area.height.into());
     app.findings.scroll = app.findings.scroll.min(most);
     true
+}
+
+/// Whether the report has the ledger of the chosen moment.
+fn has_ledger(app: &App) -> bool {
+    app.data.tick_of(app.data.report.ledger_at) == Some(app.moment)
+}
+
+pub(crate) fn prepare(app: &mut App) {
+    if !has_ledger(app) && app.findings.here.as_ref().is_none_or(|&(tick, _)| tick != app.moment) {
+        app.findings.here = Some((app.moment, timeline::classes_at(app.data.analysis(), app.moment)));
+    }
 }
 
 struct Layout {
@@ -284,15 +298,51 @@ impl Page<'_> {
         }
     }
 
+    /// The parts of memory at the chosen moment.
+    fn parts(&self) -> Vec<LedgerPart> {
+        let App { data, moment, findings, .. } = self.app;
+        let ledger = &data.report.ledger;
+        if has_ledger(self.app) {
+            return ledger.clone();
+        }
+        let part = |part: &str, kind, class, bytes, detail: &str| LedgerPart {
+            part: part.to_owned(),
+            kind,
+            class,
+            bytes,
+            detail: detail.to_owned(),
+        };
+        let classes = findings.here.as_ref().filter(|(tick, _)| tick == moment).map_or(&[][..], |(_, bytes)| bytes);
+        let mut parts: Vec<LedgerPart> = Class::ALL
+            .into_iter()
+            .zip(classes)
+            .map(|(class, &bytes)| part(class.title(), PartKind::Class, Some(class), Bytes::new(bytes), ""))
+            .collect();
+        parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
+        let (allocated, reserved) = data.analysis().counters(*moment);
+        let free = Bytes::new(reserved.saturating_sub(allocated));
+        parts.push(part("reserved, not allocated", PartKind::Free, None, free, "free in segments, or waiting to be"));
+        let total: Bytes = ledger.iter().map(|part| part.bytes).sum();
+        if let Some(outside) = ledger.iter().find(|part| part.kind == PartKind::Outside) {
+            let left = Bytes::new(total.get().saturating_sub(reserved));
+            parts.push(part(&outside.part, PartKind::Outside, None, left, ""));
+        }
+        parts
+    }
+
     fn ledger(&mut self) {
-        let report = &self.app.data.report;
-        let theme = self.app.theme;
-        let total: Bytes = report.ledger.iter().map(|part| part.bytes).sum();
-        let title = format!("{total} at the {}", data::title(report.ledger_at));
-        self.lines.push(Line::styled(title, theme.strong()));
+        let App { data, moment, theme, .. } = self.app;
+        let parts = self.parts();
+        let total: Bytes = parts.iter().map(|part| part.bytes).sum();
+        let at = match data.name_of(*moment) {
+            _ if has_ledger(self.app) => format!("at the {}", data::title(data.report.ledger_at)),
+            Some(name) => format!("at the {name}"),
+            None => after(*moment),
+        };
+        self.lines.push(Line::styled(format!("{total} {at}"), theme.strong()));
         let wide = self.width >= 60;
         let columns = if wide { 20 } else { 8 };
-        for part in report.ledger.iter().filter(|part| part.bytes > Bytes::ZERO) {
+        for part in parts.iter().filter(|part| part.bytes > Bytes::ZERO) {
             let style = part.class.map_or_else(|| theme.faint(), |class| theme.class(class));
             let filled = bar(part.bytes.get(), total.get(), columns);
             let name = text::clean(&part.part);

@@ -126,8 +126,11 @@ pub(crate) fn update(app: &mut App, key: Key) -> bool {
     }
     let body = app.body();
     let page = i64::from(layout(app, body).cells.height.max(2) - 1);
-    app.map.message = None;
+    let message = app.map.message.take();
     match key {
+        // The message is closed, and nothing beneath it.
+        Key::Esc if message.is_some() => {}
+        Key::Esc if app.map.zoom > 0 => app.map.zoom = 0,
         Key::Left => step(app, false),
         Key::Right => step(app, true),
         Key::Up => rows_on(app, -1),

@@ -12,6 +12,8 @@ use crate::key::Key;
 use crate::screen::rows;
 use series::{Series, Window};
 
+pub(crate) use series::classes_at;
+
 /// Columns of the labels of the axis, the axis included.
 const LABELS: u16 = 10;
 /// The least number of ticks that are shown.
@@ -133,8 +135,9 @@ pub(crate) fn update(app: &mut App, key: Key) -> bool {
         Key::Char('-' | '_') | Key::Down => state.zoom(false),
         Key::Char('0') => state.window = Window { from: 0, to: state.last },
         Key::Enter => app.choose(app.timeline.cursor),
+        Key::Esc if state.window.ticks() <= state.last => state.window = Window { from: 0, to: state.last },
         // Names a moment that this recording does not have.
-        Key::Char('p' | 'r' | 'o' | 'e' | 'n' | 'N') => {}
+        Key::Char('p' | 'r' | 'o' | 'e' | 'n' | 'N') => app.message = app.no_moment(key),
         _ => return false,
     }
     true

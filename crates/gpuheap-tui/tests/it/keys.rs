@@ -36,12 +36,13 @@ fn tabs_lead_around() {
 }
 
 #[test]
-fn three_keys_quit_from_every_view() {
+fn two_keys_quit_from_every_view() {
     for view in ["1", "2", "2t", "3", "4"] {
-        for key in ["q", "<esc>", "<ctrl-c>"] {
+        for key in ["q", "<ctrl-c>"] {
             let (app, _) = after(&format!("{view}{key}"));
             assert!(app.is_done(), "{view}{key}");
         }
+        assert!(!after(&format!("{view}<esc><esc>")).0.is_done(), "{view}");
         // What is being typed, the help and a filter come first.
         for (keys, done) in [("?<esc>", false), ("?q", false), ("?<esc>q", true), ("?<ctrl-c>", true)] {
             assert_eq!(after(&format!("{view}{keys}")).0.is_done(), done, "{view}{keys}");
@@ -50,8 +51,46 @@ fn three_keys_quit_from_every_view() {
     assert!(!after("2/q").0.is_done());
     assert!(after("2/q<ctrl-c>").0.is_done());
     assert!(!after("2/step<enter><esc>").0.is_done());
-    assert!(after("2/step<enter><esc><esc>").0.is_done());
+    assert!(!after("2/step<enter><esc><esc>").0.is_done());
     assert!(!after("4/<esc>").0.is_done());
+}
+
+#[test]
+fn escape_closes_what_is_open() {
+    let (_, zoomed) = after("3p++<esc>");
+    assert!(zoomed.contains("Memory over 201 events"), "{zoomed}");
+    let (_, map) = after("e4");
+    assert_eq!(after("e4++<esc>").1, map);
+    assert_eq!(after("e4/1<enter><esc>").1, map);
+    let (_, text) = after("2/model<enter><esc>");
+    assert!(text.contains("train.py:12"), "{text}");
+}
+
+#[test]
+fn moments_that_never_were_are_said_to_be_none() {
+    let mut app = samples::app(empty(), &PLAIN);
+    for view in ["1", "2", "3", "4"] {
+        press(&mut app, &format!("{view}o"));
+        let text = screen(&mut app, SIZE);
+        assert!(text.contains("no allocation failed"), "{text}");
+        press(&mut app, "<esc>");
+        assert!(!screen(&mut app, SIZE).contains("no allocation failed"));
+        press(&mut app, "n");
+        let text = screen(&mut app, SIZE);
+        assert!(text.contains("no steps are known"), "{text}");
+    }
+}
+
+#[test]
+fn the_ledger_is_of_the_chosen_moment() {
+    let ledger = |keys: &str| after(&format!("{keys}1<end><up>")).1;
+    let text = ledger("");
+    assert!(text.contains("at the OOM"), "{text}");
+    let text = ledger("3<home>+++++++<right><right><enter>");
+    assert!(text.contains("20.0 MiB after event 1"), "{text}");
+    assert!(text.contains("11.0 MiB") && text.contains("reserved, not allocated"), "{text}");
+    let text = ledger("3<home><enter>");
+    assert!(text.contains("0 B before the first event"), "{text}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ Examples:
   gpuheap tui snapshot.pickle --limit 80GiB    with the card's size in the timeline
   zstdcat snapshot.pickle.zst | gpuheap tui -
 
-Keys: 1 to 4 for the views, ? for all keys of a view, q to quit
+Keys: 1 to 4 for the views, ? for all keys of a view, Esc to close what is open, q to quit
 
 Exit codes: 0 done, 2 bad input or use, or no terminal";
 
