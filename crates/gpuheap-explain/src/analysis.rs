@@ -60,9 +60,10 @@ impl Analysis {
         let mut moments = vec![
             (MomentName::Peak, tick(&self.report.peak)),
             (MomentName::PeakReserved, tick(&self.report.peak_reserved)),
-            (MomentName::End, self.last_tick()),
         ];
+        // Of moments at the same tick, the one that says more comes first.
         moments.extend(self.report.oom.as_ref().map(|oom| (MomentName::Oom, tick(&oom.moment))));
+        moments.push((MomentName::End, self.last_tick()));
         moments.sort_by_key(|&(_, tick)| tick);
         moments
     }

@@ -19,8 +19,10 @@ export function aboutView(app: App): Part {
   fact(facts, "Size", `${format.bytes(source.bytes)} (${format.count(source.bytes)} bytes)`);
   fact(facts, "Device", `${source.device} (${format.counted(source.devices, "device")} in the recording)`);
   fact(facts, "Events", events(report));
-  if (page.start_us > 0)
-    fact(facts, "Started", new Date(page.start_us / 1000).toISOString().replace("T", " ").slice(0, 19) + " UTC");
+  const start = new Date(page.start_us / 1000);
+  // A clock may be set to anything.
+  if (page.start_us > 0 && !Number.isNaN(start.getTime()))
+    fact(facts, "Started", start.toISOString().replace("T", " ").slice(0, 19) + " UTC");
   fact(facts, "Settings", format.settings(source.conf));
   fact(
     facts,

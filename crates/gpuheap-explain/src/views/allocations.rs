@@ -36,8 +36,10 @@ pub struct AllocationView {
     pub kind: SegmentKind,
     /// The event that made it; `None` if it was there before the first event.
     pub born: Option<u32>,
-    /// The event by which the program freed it; `None` if it never did.
+    /// The event by which the program freed it, 0 if it had before the first; `None` if it never did.
     pub freed: Option<u32>,
+    /// Whether the program had freed it before the first event, and only another stream still used it.
+    pub freed_before: bool,
     /// The event from which on its memory could be used again; `None` if it never could.
     pub completed: Option<u32>,
 }
@@ -46,7 +48,7 @@ impl AllocationView {
     /// Whether the program holds it at a tick.
     #[must_use]
     pub fn is_held_at(&self, tick: u32) -> bool {
-        self.born.is_none_or(|event| event < tick) && self.freed.is_none_or(|event| event >= tick)
+        !self.freed_before && self.born.is_none_or(|event| event < tick) && self.freed.is_none_or(|event| event >= tick)
     }
 }
 
@@ -75,7 +77,8 @@ impl Analysis {
             pool: self.recording.pools.get(lane.pool).copied().unwrap_or_default(),
             kind: lane.kind,
             born: event(row.born),
-            freed: event(row.freed),
+            freed: if row.freed == Tick::START { Some(0) } else { event(row.freed) },
+            freed_before: row.freed == Tick::START,
             completed: event(row.completed),
         }
     }

@@ -10,7 +10,7 @@ use crate::report::Class;
 use crate::trend::slope;
 use crate::views::places::{SiteIndex, label};
 
-/// More sites than this are not listed: those that never held much are left out.
+/// More sites than this are not listed one by one: those that never held much are one row together.
 const MOST_SITES: usize = 5000;
 /// Ends of steps that the growth is told from: of more, every so many.
 const MOST_BOUNDARIES: usize = 64;
@@ -103,6 +103,7 @@ pub(crate) fn sites(analysis: &Analysis) -> Sites {
     for (row, &site) in order.iter().enumerate() {
         row_of[site] = i32::try_from(row).unwrap_or(-1);
     }
+    let rest: Vec<usize> = (0..sums.len()).filter(|&site| row_of[site] < 0).collect();
     let growth = growth(analysis, &of_row, &row_of, order.len());
     let recording = &analysis.recording;
     let listed = order.iter().enumerate().map(|(row, &site)| {
@@ -129,8 +130,35 @@ pub(crate) fn sites(analysis: &Analysis) -> Sites {
             growth: growth.as_ref().map(|growth| growth[row]),
         }
     });
-    let rows = listed.collect();
+    let mut rows: Vec<SiteRow> = listed.collect();
+    if !rest.is_empty() {
+        let row = i32::try_from(rows.len()).unwrap_or(-1);
+        rest.iter().for_each(|&site| row_of[site] = row);
+        rows.push(together(&rest, &sums, &held));
+    }
     Sites { rows, index, row_of }
+}
+
+/// The sites that are not listed, as one row.
+fn together(rest: &[usize], sums: &[Sum], held: &[Vec<u64>]) -> SiteRow {
+    let of = |value: fn(&Sum) -> u64| rest.iter().fold(0, |sum: u64, &site| sum.saturating_add(value(&sums[site])));
+    SiteRow {
+        file: String::new(),
+        line: 0,
+        function: String::new(),
+        label: format!("{} smaller sites", rest.len()),
+        class: Class::Unknown as usize,
+        at: held.iter().map(|held| rest.iter().fold(0, |sum: u64, &site| sum.saturating_add(held[site]))).collect(),
+        // Each had its most at a moment of its own.
+        most: rest.iter().map(|&site| sums[site].most).max().unwrap_or(0),
+        most_tick: 0,
+        count: of(|sum| sum.count),
+        total: of(|sum| sum.total),
+        kept: of(|sum| sum.kept),
+        lifetime_us: None,
+        lifetime_events: None,
+        growth: None,
+    }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "a cast of a float saturates")]

@@ -20,6 +20,14 @@ const TAGS: [&[u8; 4]; 12] =
     [b"STRS", b"FRMS", b"STKS", b"STRM", b"POOL", b"CTXT", b"EVNT", b"SEGS", b"ANNO", b"NAME", b"SETS", b"NOTE"];
 /// What every file may become, however small it is.
 const FLOOR: u64 = 16 << 20;
+/// The largest size of a block or a segment, in bytes, and the latest time, in microseconds: as in snapshots, more than
+/// any device has, and the year 9999.
+const MOST_SIZE: u64 = 1 << 46;
+const MOST_TIME_US: u64 = 253_402_300_799_000_000;
+/// Notes beyond this many are only counted.
+const MOST_NOTES: usize = 200;
+/// The problem of a part that would take memory out of proportion to the file.
+const TOO_LARGE: Problem = "it is too large";
 
 /// A recording that was read.
 #[derive(Clone, Debug)]
@@ -89,7 +97,11 @@ pub fn read(mut input: impl Read) -> Result<Loaded, FileError> {
             if !TAGS.contains(&&tag) {
                 return Err(FileError::Newer { what: format!("part `{}`", String::from_utf8_lossy(&tag)), offset });
             }
-            state.chunk(tag, &bytes).map_err(malformed)?;
+            state.room = FLOOR + end * MOST_RATIO;
+            state.chunk(tag, &bytes).map_err(|what| match what {
+                TOO_LARGE => FileError::TooLarge { offset },
+                what => malformed(what),
+            })?;
         }
         offset = end;
     };
@@ -126,6 +138,11 @@ struct State {
     names: Vec<Name>,
     notes: Vec<Note>,
     segments: Vec<(u32, Vec<Segment>)>,
+    /// Bytes of memory that what was read takes, about, and that it may take.
+    taken: u64,
+    room: u64,
+    /// Notes that were not kept.
+    more_notes: usize,
     /// Events of whole groups, by device.
     whole: Vec<(u32, usize)>,
 }
@@ -147,8 +164,17 @@ impl State {
             names: Vec::new(),
             notes: Vec::new(),
             segments: Vec::new(),
+            taken: 0,
+            room: 0,
+            more_notes: 0,
             whole: Vec::new(),
         }
+    }
+
+    /// Takes room for `count` rows of about `bytes` bytes of memory each, before they are read.
+    fn take(&mut self, count: usize, bytes: usize) -> Result<(), Problem> {
+        self.taken = self.taken.saturating_add((count as u64).saturating_mul(bytes as u64));
+        if self.taken > self.room { Err(TOO_LARGE) } else { Ok(()) }
     }
 
     fn chunk(&mut self, tag: [u8; 4], bytes: &[u8]) -> Result<(), Problem> {
@@ -159,6 +185,7 @@ impl State {
             b"STKS" => self.stacks(&mut cursor)?,
             b"STRM" => {
                 let count = cursor.count(1)?;
+                self.take(count, 48)?;
                 let handles = cursor.column(count, Cursor::number)?;
                 fresh(handles.into_iter().map(|handle| {
                     let next = self.recording.streams.len();
@@ -167,6 +194,7 @@ impl State {
             }
             b"POOL" => {
                 let count = cursor.count(2)?;
+                self.take(count, 80)?;
                 let first = cursor.column(count, Cursor::number)?;
                 let second = cursor.column(count, Cursor::number)?;
                 fresh(first.into_iter().zip(second).map(|pool| {
@@ -176,6 +204,7 @@ impl State {
             }
             b"CTXT" => {
                 let count = cursor.count(2)?;
+                self.take(count, 56)?;
                 let strings = self.recording.strings.len();
                 let compile = cursor.column(count, |cursor| cursor.below(strings))?;
                 let user = cursor.column(count, |cursor| cursor.below(strings))?;
@@ -189,11 +218,21 @@ impl State {
             b"SEGS" => self.segments(&mut cursor)?,
             b"ANNO" => self.annotations(&mut cursor)?,
             b"NAME" => self.names(&mut cursor)?,
-            b"SETS" => self.settings = Some(settings(&mut cursor)?),
+            b"SETS" => {
+                // Pairs of texts, of two bytes at least.
+                self.take(cursor.bytes.len() / 2, 56)?;
+                self.settings = Some(settings(&mut cursor)?);
+            }
             _ => {
-                let count = cursor.count(1)?;
-                let notes = cursor.column(count, |cursor| cursor.text().map(|text| Note(text.to_owned())))?;
-                self.notes.extend(notes);
+                for _ in 0..cursor.count(1)? {
+                    let text = cursor.text()?;
+                    if self.notes.len() < MOST_NOTES {
+                        self.take(1, 24 + text.len())?;
+                        self.notes.push(Note(text.to_owned()));
+                    } else {
+                        self.more_notes += 1;
+                    }
+                }
             }
         }
         cursor.end()
@@ -202,6 +241,7 @@ impl State {
     fn strings(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Problem> {
         for _ in 0..cursor.count(1)? {
             let text = cursor.text()?;
+            self.take(1, 48 + text.len())?;
             let next = self.recording.strings.len();
             fresh([self.recording.strings.intern(text).index() == next])?;
         }
@@ -210,6 +250,7 @@ impl State {
 
     fn frames(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Problem> {
         let count = cursor.count(3)?;
+        self.take(count, 48)?;
         let functions = cursor.deltas(count)?;
         let files = cursor.deltas(count)?;
         let lines = cursor.deltas(count)?;
@@ -229,6 +270,7 @@ impl State {
 
     fn stacks(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Problem> {
         let count = cursor.count(2)?;
+        self.take(count, 48)?;
         let back = cursor.column(count, Cursor::number)?;
         let frames = cursor.deltas(count)?;
         for (back, frame) in back.into_iter().zip(frames) {
@@ -253,14 +295,19 @@ impl State {
     fn events(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Problem> {
         let number = cursor.small()?;
         let count = cursor.count(7)?;
+        // The columns while they are read, and the rows.
+        self.take(count, 96)?;
         let recording = &self.recording;
         let [streams, stacks, contexts, pools] =
             [recording.streams.len(), recording.stacks.len(), recording.contexts.len(), recording.pools.len()];
         let kinds = cursor.raw(count)?;
         let addresses = cursor.deltas(count)?;
-        let sizes = cursor.column(count, Cursor::number)?;
+        let sizes = cursor.column(count, size)?;
         let of_stream = cursor.column(count, |cursor| cursor.below(streams))?;
         let times_us = cursor.deltas(count)?;
+        if times_us.iter().any(|&time| time > MOST_TIME_US) {
+            return Err("a time is out of range");
+        }
         let of_stack = cursor.deltas(count)?;
         let of_context = cursor.column(count, |cursor| cursor.below(contexts))?;
         let of_pool = if cursor.bytes.is_empty() {
@@ -292,17 +339,19 @@ impl State {
         let [streams, stacks, pools] = [recording.streams.len(), recording.stacks.len(), recording.pools.len()];
         let mut segments = Vec::new();
         for _ in 0..cursor.count(7)? {
-            let (address, total_size) = (cursor.number()?, cursor.number()?);
+            self.take(1, 96)?;
+            let (address, total_size) = (cursor.number()?, size(cursor)?);
             let stream = StreamId::new(cursor.below(streams)?);
             let flags = cursor.below(4)?;
             let pool = PoolId::new(cursor.below(pools)?);
             let stack = StackId::new(cursor.below(stacks)?);
             let count = cursor.count(5)?;
+            self.take(count, 48)?;
             let blocks = cursor.column(count, |cursor| {
                 Ok(Block {
                     address: address.wrapping_add(cursor.signed()?.cast_unsigned()),
-                    size: cursor.number()?,
-                    requested_size: cursor.number()?,
+                    size: size(cursor)?,
+                    requested_size: size(cursor)?,
                     state: match cursor.below(3)? {
                         0 => BlockState::Allocated,
                         1 => BlockState::PendingFree,
@@ -334,6 +383,7 @@ impl State {
 
     fn annotations(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Problem> {
         let count = cursor.count(4)?;
+        self.take(count, 56)?;
         let strings = self.recording.strings.len();
         let names = cursor.column(count, |cursor| cursor.below(strings))?;
         let stages = cursor.column(count, |cursor| cursor.below(2))?;
@@ -352,6 +402,7 @@ impl State {
 
     fn names(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Problem> {
         let count = cursor.count(5)?;
+        self.take(count, 72)?;
         let strings = self.recording.strings.len();
         let devices = cursor.column(count, Cursor::small)?;
         let kinds = cursor.column(count, |cursor| cursor.below(NamedAs::ALL.len()))?;
@@ -405,6 +456,9 @@ impl State {
             cut(&mut host.events, count(HOST)?);
             Some(host)
         });
+        if self.more_notes > 0 {
+            self.recording.notes.push(Note(format!("{} more notes are left out", self.more_notes)));
+        }
         // What every recording has.
         self.recording.strings.intern("");
         self.recording.streams.insert(0);
@@ -417,6 +471,12 @@ impl State {
 /// Rows of tables are new, each of them: ids count them.
 fn fresh(rows: impl IntoIterator<Item = bool>) -> Result<(), Problem> {
     if rows.into_iter().all(|is_new| is_new) { Ok(()) } else { Err("a row is there twice") }
+}
+
+/// The size of a block or a segment.
+fn size(cursor: &mut Cursor<'_>) -> Result<u64, Problem> {
+    let size = cursor.number()?;
+    if size > MOST_SIZE { Err("a size is out of range") } else { Ok(size) }
 }
 
 fn event_kind(byte: u8) -> Result<EventKind, Problem> {

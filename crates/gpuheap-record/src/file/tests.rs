@@ -54,9 +54,9 @@ fn recording(rows: &[(u8, Row)], texts: &[String], late: &[u64]) -> Recording {
         let event = Event {
             kind: EventKind::ALL[usize::from(kind) % EventKind::ALL.len()],
             address,
-            size,
+            size: size % (1 << 46),
             stream: recording.streams.insert(u64::from(stream)),
-            time_us,
+            time_us: time_us % 253_402_300_799_000_000,
             stack: stacks[usize::from(stack) % stacks.len()],
             context: if has_context % 3 == 0 { context } else { crate::ContextId::default() },
             pool: pool.map(|pool| recording.pools.insert((u64::from(pool), 0))),
@@ -68,7 +68,7 @@ fn recording(rows: &[(u8, Row)], texts: &[String], late: &[u64]) -> Recording {
             Block { address, size: 512, requested_size: 500, state: BlockState::Allocated, stack: stacks[1] },
             Block {
                 address: address.wrapping_add(512),
-                size: u64::MAX,
+                size: 1 << 46,
                 state: BlockState::PendingFree,
                 ..Block::default()
             },
@@ -80,7 +80,7 @@ fn recording(rows: &[(u8, Row)], texts: &[String], late: &[u64]) -> Recording {
     }
     recording.host = late.first().map(|&size| {
         let mut host = DeviceRecording::default();
-        host.events.push(Event { size, ..Event::default() });
+        host.events.push(Event { size: size % (1 << 46), ..Event::default() });
         host
     });
     let stage = if late.len().is_multiple_of(2) { AnnotationStage::Start } else { AnnotationStage::End };
@@ -229,4 +229,27 @@ fn a_bomb_is_refused() {
     let mut lie = bytes(&Recording::default());
     lie.extend(part(*b"STRS", &zeros, 10));
     assert!(matches!(read(lie.as_slice()), Err(FileError::Malformed { .. })));
+}
+
+#[test]
+fn a_small_file_cannot_take_much_memory() {
+    // Rows of a byte or two, each of which would become much more.
+    let rows = 4 << 20;
+    let mut payload = Vec::new();
+    let mut number = rows;
+    while number >= 0x80 {
+        payload.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    payload.push(number as u8);
+    payload.resize(payload.len() + 8 * rows, 0);
+    for tag in [b"STRM", b"ANNO", b"NAME", b"FRMS"] {
+        let mut file = bytes(&Recording::default());
+        file.extend(part(*tag, &payload, payload.len()));
+        assert!(matches!(read(file.as_slice()), Err(FileError::TooLarge { .. })), "{tag:?}");
+    }
+    let mut file = bytes(&Recording::default());
+    file.extend(part(*b"NOTE", &payload[..rows + 4], rows + 4));
+    file.extend(part(*b"DONE", &[], 0));
+    assert!(read(file.as_slice()).unwrap().recording.notes.len() <= 201);
 }
