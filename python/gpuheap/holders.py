@@ -148,7 +148,11 @@ def _is_library(file: str | None) -> bool:
     return file is not None and (file.startswith(_LIBRARIES) or "site-packages" in file)
 
 
-def holders(x: Any, *, limit: int = 8, depth: int = 48, budget: float = 2.0) -> Holders:
+BUDGET_S = 5.0
+"""Seconds that a search may take by default."""
+
+
+def holders(x: Any, *, limit: int = 8, depth: int = 48, budget: float | None = None) -> Holders:
     """Who keeps `x` alive: the shortest paths from something that lives by itself, in the words of the program.
 
     Found are module globals, local variables of running calls (of all threads), closures, default arguments, hooks,
@@ -165,7 +169,7 @@ def holders(x: Any, *, limit: int = 8, depth: int = 48, budget: float = 2.0) -> 
             out of a recording).
         limit: how many holders are enough. All at the distance where the last of them is found are returned.
         depth: how long a path may be, in objects (an attribute is two: the instance and its dictionary).
-        budget: how long the search may take, in seconds. One look at the references of the whole heap cannot be
+        budget: how long the search may take, in seconds [default: 5]. One look at the references of the whole heap cannot be
             interrupted and takes about 0.1 s per million objects; the search ends at the first look past the budget and
             says so.
 
@@ -184,6 +188,7 @@ def holders(x: Any, *, limit: int = 8, depth: int = 48, budget: float = 2.0) -> 
         >>> [holder.kind for holder in gpuheap.holders(history)]
         ['global', 'default argument']
     """
+    budget = BUDGET_S if budget is None else budget
     if limit < 1 or depth < 1 or not budget > 0:
         raise ValueError("`limit`, `depth` and `budget` must be positive")
     started = time.monotonic()
