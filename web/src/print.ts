@@ -12,7 +12,11 @@ export function onPrint(): void {
     printing = value;
     if (printing) {
       opened = [...document.querySelectorAll("details")].filter((details) => !details.open);
-      for (const details of opened) details.open = true;
+      for (const details of opened) {
+        details.open = true;
+        // What is filled when it is opened must be there now: the browser's own event comes too late for the paper.
+        details.dispatchEvent(new Event("toggle"));
+      }
       for (const fold of document.querySelectorAll<HTMLButtonElement>(".stack .folded button")) fold.click();
     } else for (const details of opened) details.open = false;
     setOnPaper(printing);

@@ -13,6 +13,11 @@ export interface Pen {
 const surfaces = new Set<Surface>();
 let printing = false;
 
+/** Whether what is drawn goes to paper. */
+export function isPrinting(): boolean {
+  return printing;
+}
+
 /** Draws everything again: the theme changed. */
 export function redrawAll(): void {
   for (const surface of surfaces) surface.invalidate();

@@ -19,17 +19,20 @@ export function findings(app: App): Part {
     "Findings",
     list.length > 0 ? format.counted(list.length, "finding") : "Findings",
     list.length === 0 ? h("p", {}, none) : intro,
-    ...list.map((finding, index) => one(app, finding, index + 1)),
+    ...list.map((finding, index) => one(app, finding, index + 1, list.length === 1 && !healthy)),
   );
 }
 
-function one(app: App, finding: Finding, number: number): HTMLElement {
+/** `said`: the verdict says already what it is, where, and what to change. */
+function one(app: App, finding: Finding, number: number, said: boolean): HTMLElement {
   const facts = h("dl", { class: "facts" });
-  if (finding.site) fact(facts, "Where", siteElement(finding.site));
+  if (finding.site && !said) fact(facts, "Where", siteElement(finding.site));
   const more = finding.bytes_per_step === null ? "" : `, ${format.bytes(finding.bytes_per_step)} more each step`;
   fact(facts, "Costs", `${format.bytes(finding.bytes)}${more}`);
-  fact(facts, "Confidence", finding.confidence);
-  remedy(facts, finding, app.announce);
+  if (!said) {
+    fact(facts, "Confidence", finding.confidence);
+    remedy(facts, finding, app.announce);
+  }
   if (finding.evidence.length > 0) {
     fact(facts, "Seen", h("ul", {}, ...finding.evidence.map((text) => h("li", {}, ...prose(text)))));
   }
@@ -39,7 +42,7 @@ function one(app: App, finding: Finding, number: number): HTMLElement {
     { id: `${nextId()}-title` },
     h("span", { class: "mark" }, String(number)),
     " ",
-    ...prose(finding.title),
+    ...(said ? ["What shows it"] : prose(finding.title)),
   );
   const article = h("article", {
     id: `finding-${number}`,

@@ -255,7 +255,11 @@ class View {
   #say(): void {
     const tree = this.#tree;
     const { moment } = this.app;
-    const against = this.#other ? `, against ${momentText(this.app, this.#other)}` : "";
+    const other = this.#other && {
+      held: format.bytes(this.#then?.bytes[0] ?? 0),
+      when: momentText(this.app, this.#other),
+    };
+    const against = other ? `, compared with ${other.held} ${other.when}` : "";
     const sentence = `${format.bytes(this.#now.bytes[0])} held ${momentText(this.app, moment.value)}${against}`;
     this.#frame.setAttribute(
       "aria-label",

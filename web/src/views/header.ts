@@ -7,6 +7,7 @@ import { MOMENTS, type Model } from "../model.js";
 import { themeChoice } from "../theme.js";
 import { momentText } from "./flame.js";
 import type { Part } from "./section.js";
+import { eventText } from "./timeline/change.js";
 
 export function header(model: Model, help: () => void): { element: HTMLElement; navigation: HTMLElement } {
   const { source } = model.report;
@@ -57,7 +58,7 @@ export function momentBar(app: App): HTMLElement {
   const show = () => {
     const moment = app.moment.value;
     const when = momentText(app, moment);
-    const event = model.momentName(moment.tick) ? `, after event ${format.count(Math.max(0, moment.tick - 1))}` : "";
+    const event = model.momentName(moment.tick) ? `, ${eventText(moment.tick)}` : "";
     const time = moment.time === null ? "" : `, ${format.duration(moment.time)}`;
     const amounts = `${format.bytes(moment.allocated)} allocated of ${format.bytes(moment.reserved)} reserved`;
     text.replaceChildren(

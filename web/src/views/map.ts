@@ -6,7 +6,7 @@ import { button, check, choice, h } from "../dom.js";
 import * as format from "../format.js";
 import { type Bar, figures, figuresText, type Group, groups, type Row, rowBytes, rows } from "../maplayout.js";
 import { pieces, type Piece, type Range, type Ranges, rangesAt } from "../ranges.js";
-import { Surface } from "../surface.js";
+import { isPrinting, Surface } from "../surface.js";
 import { legendItem, legendMark } from "./legend.js";
 import { pieceDetail, pieceText } from "./map/detail.js";
 import { paintRows, ROW } from "./map/paint.js";
@@ -17,7 +17,11 @@ type Order = "address" | "size";
 
 /** Rows that everything takes at first. */
 const WANTED_ROWS = 18;
-const MOST_HEIGHT = 460;
+/** All rows are shown up to this height; where there are more, half a row at the end says that it goes on. */
+const MOST_HEIGHT = 640;
+const CUT_HEIGHT = 470;
+/** Rows that fit on a sheet of paper. */
+const PAPER_HEIGHT = 900;
 /** More rows than this help nobody. */
 const MOST_ROWS = 20_000;
 
@@ -33,6 +37,7 @@ class View {
   readonly #info = h("p", { class: "info" });
   readonly #crumbs = h("nav", { class: "crumbs", "aria-label": "Zoomed into", hidden: true });
   readonly #detail = h("div", { class: "detail", hidden: true });
+  readonly #more = h("p", { class: "faint", hidden: true });
   readonly #note = h("p", { class: "note", hidden: true });
   readonly #found = h("output", { class: "found" });
   #order: Order = "address";
@@ -127,6 +132,7 @@ class View {
       this.#figures,
       this.#crumbs,
       this.#scroll,
+      this.#more,
       this.#info,
       this.#note,
       this.#detail,
@@ -197,7 +203,7 @@ class View {
   }
 
   #layout(width: number): void {
-    const key = `${width}`;
+    const key = `${width} ${isPrinting()}`;
     if (this.#laidOut === key) return;
     this.#laidOut = key;
     const ranges = this.#shown();
@@ -206,7 +212,9 @@ class View {
     this.#sequence = arranged.flatMap((group) => group.ranges);
     this.#rows = ranges.length > 0 ? rows(this.#state.ranges, arranged, perRow, width).slice(0, MOST_ROWS) : [];
     const total = Math.max(2, this.#rows.length) * ROW;
-    const height = Math.min(MOST_HEIGHT, total);
+    const height = isPrinting() ? Math.min(PAPER_HEIGHT, total) : total <= MOST_HEIGHT ? total : CUT_HEIGHT;
+    this.#more.hidden = total <= height;
+    this.#more.textContent = `${format.count(this.#rows.length)} rows: scroll to see all`;
     this.#scroll.style.height = `${height}px`;
     this.#spacer.style.height = `${total - height}px`;
     this.#surface.height = height;

@@ -30,8 +30,10 @@ class View {
   readonly #pager = h("div", { class: "tools pager" });
   readonly #note = h("p", { class: "note", hidden: true });
   #now: Float64Array;
+  /** The class of most of what each site holds at the picked moment. */
+  #classes: number[];
   #order: number[] = [];
-  #sorted = 0;
+  #sorted = 1;
   #descending = true;
   #filter = "";
   #page = 0;
@@ -40,6 +42,7 @@ class View {
   constructor(private readonly app: App) {
     const { model } = app;
     this.#now = new Float64Array(model.sites.length);
+    this.#classes = model.sites.map((site) => site.class);
     this.#columns = this.#made();
     this.#heads = this.#columns.map((column, index) => {
       const press = button(column.title, () => this.#sortBy(index));
@@ -47,7 +50,7 @@ class View {
     });
     app.moment.on(() => {
       this.#measure();
-      if (this.#sorted === 0) this.#sort();
+      this.#sort();
       this.#show();
     });
     app.site.on((site) => this.#follow(site));
@@ -101,7 +104,15 @@ class View {
         return found === null ? "–" : format.bytes(found);
       },
     });
-    const columns: Column[] = [bytes("held now", (site) => this.#now[site])];
+    const columns: Column[] = [
+      {
+        title: "site",
+        number: false,
+        value: (site) => model.siteText(site, true),
+        text: (site) => model.siteText(site),
+      },
+      bytes("held now", (site) => this.#now[site]),
+    ];
     model.moments.forEach(({ name }, index) => {
       if (name !== "peak_reserved" && MOMENTS[name])
         columns.push(bytes(titleAt(name), (site) => of(site).at[index] ?? 0));
@@ -118,7 +129,8 @@ class View {
     columns.push({
       title: "median life",
       number: true,
-      value: life,
+      // A block that never died outlived all that did.
+      value: (site) => life(site) ?? (of(site).kept > 0 ? Number.POSITIVE_INFINITY : null),
       text: (site) => {
         const found = life(site);
         if (found === null) return of(site).kept > 0 ? "kept" : "–";
@@ -137,14 +149,8 @@ class View {
     columns.push({
       title: "class",
       number: false,
-      value: (site) => model.classes[of(site).class]?.title ?? "",
-      text: (site) => model.classes[of(site).class]?.title ?? "unknown",
-    });
-    columns.push({
-      title: "site",
-      number: false,
-      value: (site) => model.siteText(site, true),
-      text: (site) => model.siteText(site),
+      value: (site) => model.classes[this.#classes[site]]?.title ?? "",
+      text: (site) => model.classes[this.#classes[site]]?.title ?? "unknown",
     });
     return columns;
   }
@@ -153,6 +159,23 @@ class View {
   #measure(): void {
     const { model, moment } = this.app;
     const { memory, tick, exact } = moment.value;
+    const width = model.classes.length;
+    const held = new Float64Array(model.sites.length);
+    const byClass = new Float64Array(model.sites.length * width);
+    const { place, size } = memory.sorts;
+    for (const row of memory.held(tick)) {
+      const sort = memory.sort[row];
+      const site = model.tree.site[place[sort]] ?? -1;
+      if (site < 0) continue;
+      held[site] += size[sort];
+      byClass[site * width + memory.classOf[sort]] += size[sort];
+    }
+    this.#classes = model.sites.map((site, index) => {
+      const own = byClass.subarray(index * width, (index + 1) * width);
+      const most = own.reduce((best, bytes, at) => (bytes > own[best] ? at : best), 0);
+      return own[most] > 0 ? most : site.class;
+    });
+    this.#texts = null;
     const named = model.moments.findIndex((one) => one.tick === tick);
     this.#note.hidden = exact || named >= 0;
     this.#note.textContent = this.#note.hidden
@@ -162,14 +185,7 @@ class View {
       this.#now = Float64Array.from(model.sites, (site) => site.at[named] ?? 0);
       return;
     }
-    const now = new Float64Array(model.sites.length);
-    const { place, size } = memory.sorts;
-    for (const row of memory.held(tick)) {
-      const sort = memory.sort[row];
-      const site = model.tree.site[place[sort]] ?? -1;
-      if (site >= 0) now[site] += size[sort];
-    }
-    this.#now = now;
+    this.#now = held;
   }
 
   #sortBy(index: number): void {
@@ -204,7 +220,7 @@ class View {
     if (words.length === 0) return all;
     this.#texts ??= model.sites.map((site, index) => {
       const text = `${site.file.slice(-1000)}:${site.line} ${site.function.slice(0, 1000)} ${site.label.slice(0, 1000)}`;
-      return `${text} ${model.classes[model.sites[index].class]?.title ?? ""}`.toLowerCase();
+      return `${text} ${model.classes[this.#classes[index]]?.title ?? ""}`.toLowerCase();
     });
     const texts = this.#texts;
     return all.filter((site) => words.every((word) => texts[site].includes(word)));
@@ -224,7 +240,11 @@ class View {
     const pages = Math.max(1, Math.ceil(this.#order.length / PAGE));
     this.#page = Math.min(this.#page, pages - 1);
     const shown = this.#order.slice(this.#page * PAGE, (this.#page + 1) * PAGE);
+    const focused = this.#body.contains(document.activeElement)
+      ? document.activeElement?.getAttribute("data-site")
+      : null;
     this.#body.replaceChildren(...shown.map((site) => this.#row(site)));
+    if (focused) this.#body.querySelector<HTMLElement>(`[data-site="${focused}"]`)?.focus({ preventScroll: true });
     this.#count.textContent = format.counted(this.#order.length, "site");
     this.#pager.hidden = pages < 2;
     if (pages < 2) return;
@@ -242,15 +262,16 @@ class View {
   #row(site: number): HTMLElement {
     const { app } = this;
     const chosen = app.site.value === site;
-    const cells = this.#columns.map((column, index) => {
+    const cells = this.#columns.map((column) => {
       const text = column.text(site);
-      if (index < this.#columns.length - 2) return h("td", { class: column.number ? "number" : "" }, text);
+      if (column.number) return h("td", { class: "number" }, text);
       if (column.title === "class") {
-        return h("td", {}, swatch(app.model.classes[app.model.sites[site].class]?.name ?? "unknown"), text);
+        return h("td", {}, swatch(app.model.classes[this.#classes[site]]?.name ?? "unknown"), text);
       }
       const select = button(text, () => app.site.set(chosen ? -1 : site), {
         class: "link",
         "aria-pressed": String(chosen),
+        "data-site": site,
         title: app.model.siteText(site, true),
       });
       return h("td", {}, select);

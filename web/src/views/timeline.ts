@@ -11,7 +11,7 @@ import { isWhole, panned, type Span, within, zoomed } from "../span.js";
 import { legendItem, legendMark } from "./legend.js";
 import { momentsTable } from "./moments.js";
 import { part, type Part } from "./section.js";
-import { readout } from "./timeline/change.js";
+import { eventText, readout } from "./timeline/change.js";
 import { flags } from "./timeline/flags.js";
 import { columns, type Drawn, plot as makePlot } from "./timeline/plot.js";
 import { strip } from "./timeline/strip.js";
@@ -171,8 +171,6 @@ class View {
     return timeline.ticks[at] ?? 0;
   }
 
-  #text = (x: number): string => (this.#axis === "time" ? format.duration(x) : format.count(x));
-
   #draw(): Drawn {
     const { model, site } = this.app;
     const wanted =
@@ -285,8 +283,11 @@ class View {
     this.#tip.replaceChildren(...readout(this.app.model, timeline, idx, line));
     const toLeft = left > plot.over.clientWidth / 2;
     const start = plot.over.offsetLeft + left;
-    this.#tip.style.left = toLeft ? "auto" : `${start + 14}px`;
-    this.#tip.style.right = toLeft ? `${this.#host.clientWidth - start + 14}px` : "auto";
+    // As wide as it wants to be first, then beside the pointer, but never beyond the chart.
+    this.#tip.style.left = "0";
+    const { offsetWidth: wide } = this.#tip;
+    const beside = toLeft ? start - 14 - wide : start + 14;
+    this.#tip.style.left = `${Math.max(0, Math.min(beside, this.#host.clientWidth - wide))}px`;
   }
 
   #pick(): void {
@@ -372,6 +373,7 @@ class View {
     const allocated = timeline.allocated[index];
     if (x < low || x > high) this.#show({ low: x - length / 2, high: x + length / 2 });
     plot.setCursor({ left: plot.valToPos(x, "x"), top: 10 });
-    this.app.announce(`${this.#text(x)}: ${format.bytes(allocated)} allocated`);
+    const when = this.#axis === "time" ? format.duration(x) : format.capitalized(eventText(timeline.ticks[index]));
+    this.app.announce(`${when}: ${format.bytes(allocated)} allocated`);
   }
 }

@@ -7,6 +7,7 @@ import { h } from "../dom.js";
 import * as format from "../format.js";
 import type { WhatIfCurve } from "../page.js";
 import { part, type Part } from "./section.js";
+import { eventText } from "./timeline/change.js";
 import { confElement } from "./verdict.js";
 
 /** Lines that can be told apart by their dash and their colour. */
@@ -70,8 +71,8 @@ function curvesChart(app: App, curves: WhatIfCurve[], off: Set<number>): HTMLEle
     label: `Reserved memory through time. ${label}`,
     height: 240,
     x: times ? ticks.map((tick) => model.timeAt(tick) ?? 0) : ticks,
-    xText: times ? format.duration : format.count,
-    ...(times ? { xTexts: format.axisTimes } : {}),
+    xText: times ? format.duration : eventText,
+    xTexts: times ? format.axisTimes : (splits) => splits.map(format.count),
     lines,
     fromZero: true,
   });
@@ -117,15 +118,15 @@ function settingsTable(
       "tr",
       { class: curve.best ? "best" : "" },
       h("td", {}, h("label", { class: "check" }, toggle, line)),
+      h("td", {}, confElement(curve.conf, app.announce)),
       h("td", { class: "number" }, format.bytes(curve.peak_reserved_bytes)),
       h("td", { class: "number" }, curve === recorded ? "" : format.change(change)),
-      h("td", { class: curve.oom ? "bad" : "" }, result),
+      h("td", { class: curve.oom ? "result bad" : "result" }, result),
       h("td", {}, role),
-      h("td", {}, confElement(curve.conf, app.announce)),
     );
   });
-  const head = ["line", "peak reserved", "change", "result", "", "settings"].map((text, index) =>
-    text === "" ? h("td", {}) : h("th", { scope: "col", class: index === 1 || index === 2 ? "number" : "" }, text),
+  const head = ["line", "settings", "peak reserved", "change", "result", ""].map((text, index) =>
+    text === "" ? h("td", {}) : h("th", { scope: "col", class: index === 2 || index === 3 ? "number" : "" }, text),
   );
   return h(
     "div",

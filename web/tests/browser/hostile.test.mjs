@@ -156,7 +156,7 @@ test("a file that leaves blocks out says so, and its sums still close", async ()
   data.memory.exact_ticks = [6];
   data.timeline.classes_delta[1][3] += 4096;
   data.timeline.classes_delta[1][4] -= 4096;
-  const { page, close } = await open(shell("incomplete", data), { hash: "#at=3" });
+  const { page, close } = await open(shell("incomplete", data), { hash: "#at=2" });
   for (const id of PARTS) await show(page, id);
   assert.match(await text(page, "#flame .note"), /sums are exact, and `gpuheap serve FILE` shows every block/);
   assert.ok(await page.locator("#map .note").isVisible());
@@ -214,7 +214,7 @@ test("a hundred thousand sites and deep stacks", async () => {
     lane: numbers.map(() => 0),
     expandable: numbers.map(() => 0),
   };
-  const { page, close } = await open(shell("many", data), { hash: "#at=3" });
+  const { page, close } = await open(shell("many", data), { hash: "#at=2" });
   for (const id of PARTS) await show(page, id);
   assert.match(await text(page, "#sites .pager"), /page 1 of 1000/);
   await page.getByRole("button", { name: "Next", exact: true }).click();

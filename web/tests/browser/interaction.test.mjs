@@ -44,6 +44,10 @@ on("a click picks the moment of every view, and a link reproduces it", {}, async
   const tick = await at(page);
   assert.match(tick, /^\d+$/);
   assert.match(await text(page, "[role=status]"), /allocated of/);
+  assert.match(
+    await text(page, ".moment-text"),
+    new RegExp(`after event ${Number(tick).toLocaleString("en")}\\b`, "i"),
+  );
   const again = await open(file, { hash: `#map&at=${tick}` });
   await show(again.page, "flame");
   await show(again.page, "map");
@@ -196,7 +200,7 @@ on("the flame graph names, searches, zooms and compares", {}, async (page) => {
   await page.locator("#flame .choice").getByText("Stack", { exact: true }).click();
   await page.getByLabel("Compare the picked moment with").selectOption("End");
   await drawn(page);
-  assert.match(await text(page, "#flame .info"), /against at the end/);
+  assert.match(await text(page, "#flame .info"), /held .*, compared with .*iB at the end/);
   await page.locator(".flame").focus();
   await page.keyboard.press("ArrowDown");
   assert.match(await text(page, "#flame .info"), /[+\u2212][\d.]+ [GM]iB against/);
@@ -211,7 +215,7 @@ on("a pinned moment can be compared with", {}, async (page) => {
   await page.keyboard.press("e");
   await page.getByLabel("Compare the picked moment with").selectOption({ label: await pinnedLabel(page) });
   await drawn(page);
-  assert.match(await text(page, "#flame .info"), /held at the end, against at the peak/);
+  assert.match(await text(page, "#flame .info"), /held at the end, compared with .*iB at the peak/);
 });
 
 async function pinnedLabel(page) {
@@ -256,6 +260,26 @@ on("the segment map names, zooms and finds addresses", {}, async (page) => {
   await page.getByLabel("Group by pool and stream").uncheck();
   await drawn(page);
 });
+
+on(
+  "the segment map shows every group without scrolling where there are few",
+  {},
+  async (page) => {
+    await show(page, "map");
+    const { below, drawn: dots } = await page.locator(".map").evaluate((map) => {
+      const canvas = map.querySelector("canvas");
+      const ratio = canvas.width / canvas.clientWidth;
+      // The last row: the only segment of its group.
+      const { data } = canvas.getContext("2d").getImageData(0, (canvas.clientHeight - 10) * ratio, canvas.width, 1);
+      let count = 0;
+      for (let at = 3; at < data.length; at += 4) if (data[at] > 0) count += 1;
+      return { below: map.scrollHeight - map.clientHeight, drawn: count / ratio };
+    });
+    assert.equal(below, 0, "nothing is out of sight");
+    assert.ok(dots > 60 && dots < 100, `${dots}`);
+  },
+  explain("recordings/models/streams_graphs.pickle.gz"),
+);
 
 on("sites are sorted, filtered and selected", {}, async (page) => {
   await show(page, "sites");
@@ -389,4 +413,31 @@ on("paper is white, unfolded and sharp", { dark: true }, async (page) => {
   await page.emulateMedia({ media: "screen", colorScheme: "dark" });
   await drawn(page);
   assert.ok((await page.locator("details:not([open])").count()) > 0);
+});
+
+on(
+  "sites have the class of what they hold at the moment, and keep the focus",
+  {},
+  async (page) => {
+    await show(page, "sites");
+    const row = page.locator("#sites tbody tr").filter({ hasText: "capture.py:103 in" });
+    assert.match(await row.first().innerText(), /optimizer state/);
+    await row.getByRole("button").first().focus();
+    await page.keyboard.press("Enter");
+    await drawn(page);
+    assert.match(await page.evaluate(() => document.activeElement.textContent), /^capture\.py:103 in/);
+    await page.getByRole("button", { name: "median life", exact: true }).click();
+    assert.match(await page.locator("#sites tbody tr").first().innerText(), /\tkept\t/);
+  },
+  explain("examples/llama_oom.pickle.gz"),
+);
+
+on("in a narrow window the timeline's tip stays in sight", { width: 390, height: 800 }, async (page) => {
+  await show(page, "timeline");
+  const plot = await box(page, ".plot .u-over");
+  for (const part of [0.02, 0.4, 0.6, 0.98]) {
+    await page.mouse.move(plot.x + plot.width * part, plot.y + 100);
+    const tip = await box(page, ".timeline-tip");
+    assert.ok(tip.x >= 0 && tip.x + tip.width <= 390, `${part}: ${tip.x} and ${tip.width} wide`);
+  }
 });

@@ -70,7 +70,7 @@ after(() => {
 
 test("moments come from the server, complete", async () => {
   asked = [];
-  const { page, close } = await open(null, { online: `${origin}/r`, hash: "#at=3" });
+  const { page, close } = await open(null, { online: `${origin}/r`, hash: "#at=2" });
   for (const id of ["flame", "map"]) await show(page, id);
   assert.match(await text(page, "#flame .info"), /^640 B held at the peak/);
   assert.ok(await page.locator("#flame .note").isHidden());

@@ -147,11 +147,13 @@ test("an empty recording is a page, too", async () => {
 });
 
 test("links name a part and a moment", () => {
-  assert.deepEqual(readLink("#map&at=123"), { target: "map", tick: 123 });
-  assert.deepEqual(readLink("#at=5"), { target: "", tick: 5 });
+  assert.deepEqual(readLink("#map&at=123"), { target: "map", tick: 124 });
+  assert.deepEqual(readLink("#at=5"), { target: "", tick: 6 });
+  assert.deepEqual(readLink("#at=start"), { target: "", tick: 0 });
   assert.deepEqual(readLink("#finding-1"), { target: "finding-1", tick: null });
   assert.deepEqual(readLink('#"><img>&at=-1&at=1e9'), { target: "", tick: null });
-  assert.equal(writeLink({ target: "map", tick: 7 }), "#map&at=7");
+  assert.equal(writeLink({ target: "map", tick: 7 }), "#map&at=6");
+  assert.equal(writeLink({ target: "", tick: 0 }), "#at=start");
   assert.equal(writeLink({ target: "", tick: null }), "");
 });
 

@@ -152,3 +152,21 @@ test("segments are drawn to scale, long ones over several rows", () => {
   ]);
   assert.equal(maps.rowBytes(0, 0, 18), 4096);
 });
+
+test("every range of every group is drawn, to scale", () => {
+  const sizes = [32, 32, 2, 16, 16, 2, 100];
+  const ranges = sizes.map((size, index) => ({ size, free: 0, largestFree: 0, segments: 1, lane: index % 3 }));
+  const all = ranges.map((_, index) => index);
+  const rows = maps.rows(
+    ranges,
+    maps.groups(ranges, all, (lane) => `lane ${lane}`),
+    32,
+    1254,
+  );
+  const widths = new Float64Array(ranges.length);
+  rows.forEach((row, at) => {
+    if ("title" in row) assert.ok("bars" in rows[at + 1], "a heading has something below it");
+    else for (const bar of row.bars) widths[bar.range] += bar.width;
+  });
+  sizes.forEach((size, index) => assert.ok(Math.abs(widths[index] - (size * 1254) / 32) < 1e-6, `${index}`));
+});

@@ -5,6 +5,7 @@ import type { App } from "../../app.js";
 import { button, h } from "../../dom.js";
 import * as format from "../../format.js";
 import { MOMENTS } from "../../model.js";
+import { classColor } from "../../paint.js";
 
 const SIZE = 20;
 
@@ -42,7 +43,8 @@ export function flags(app: App): Flags {
     add(finding.event + 1, String(index + 1), `Finding ${index + 1}: ${format.clean(finding.title, 200)}`, "finding");
   });
   const picked = h("div", { class: "flag-line picked" });
-  element.append(picked);
+  const stack = h("div", { class: "picked-stack" });
+  element.append(picked, stack);
   return {
     element,
     place(plot, xOf) {
@@ -66,8 +68,24 @@ export function flags(app: App): Flags {
         flag.line.style.transform = `translateX(${at}px)`;
       }
       const at = position(app.moment.value.tick);
-      picked.hidden = at === null;
-      if (at !== null) picked.style.transform = `translateX(${at}px)`;
+      picked.hidden = stack.hidden = at === null;
+      if (at === null) return;
+      // A peak may be narrower than the line: below its top the line is what was held, in the colours of the classes.
+      const { classes, allocated } = app.moment.value;
+      const height = plot.over.clientHeight;
+      const top = Math.min(height, Math.max(0, plot.valToPos(allocated, "y")));
+      let sum = 0;
+      const parts = app.model.order.flatMap((index) => {
+        if (!(classes[index] > 0)) return [];
+        const low = sum;
+        sum += classes[index];
+        const color = classColor(app.model.classes[index].name);
+        return [`${color} ${(100 * low) / allocated}% ${(100 * sum) / allocated}%`];
+      });
+      picked.style.transform = stack.style.transform = `translateX(${at}px)`;
+      picked.style.height = `${top}px`;
+      stack.style.height = `${height - top}px`;
+      stack.style.backgroundImage = parts.length > 0 ? `linear-gradient(to top, ${parts.join(", ")})` : "none";
     },
   };
 }
