@@ -169,9 +169,9 @@ def holders(x: Any, *, limit: int = 8, depth: int = 48, budget: float | None = N
             out of a recording).
         limit: how many holders are enough. All at the distance where the last of them is found are returned.
         depth: how long a path may be, in objects (an attribute is two: the instance and its dictionary).
-        budget: how long the search may take, in seconds [default: 5]. One look at the references of the whole heap cannot be
-            interrupted and takes about 0.1 s per million objects; the search ends at the first look past the budget and
-            says so.
+        budget: how long the search may take, in seconds [default: 5]. One look at the references of the whole heap
+            cannot be interrupted and takes about 0.1 s per million objects; the search ends at the first look past the
+            budget and says so.
 
     Returns:
         A sequence of `Holder`; `str()` of it is a report.

@@ -573,6 +573,6 @@ def test_the_cost_of_a_scope_on_a_large_heap(torch: Any) -> None:
     for _ in range(3):
         with scope("step", device="cpu"):
             pass
-    # About 60 ms each here; the bar is for slow machines.
-    assert time.monotonic() - started < 3.0
+    # About 60 ms each; this only catches a scope that looks at the heap again and again.
+    assert time.monotonic() - started < 30.0
     assert len(heap) == 500_000

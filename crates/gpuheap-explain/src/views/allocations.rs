@@ -133,3 +133,27 @@ impl Analysis {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use gpuheap_record::{Event, EventKind, Recording};
+
+    use crate::{Analysis, Options};
+
+    #[test]
+    fn what_was_freed_before_the_first_event_is_never_held() {
+        let mut recording = Recording::default();
+        let event = |kind, address, size| Event { kind, address, size, ..Event::default() };
+        let events = &mut recording.device_mut(0).events;
+        events.push(event(EventKind::FreeCompleted, 1 << 30, 4 << 20));
+        events.push(event(EventKind::Alloc, 1 << 31, 2 << 20));
+        let analysis = Analysis::new(Arc::new(recording), &Options::default()).unwrap();
+        for tick in 0..=2 {
+            let held = analysis.allocations().filter(|row| row.is_held_at(tick));
+            let bytes: u64 = held.map(|row| row.size.get()).sum();
+            assert_eq!(bytes, analysis.counters(tick).0, "at {tick}");
+        }
+    }
+}

@@ -133,7 +133,9 @@ pub(crate) fn sites(analysis: &Analysis) -> Sites {
     let mut rows: Vec<SiteRow> = listed.collect();
     if !rest.is_empty() {
         let row = i32::try_from(rows.len()).unwrap_or(-1);
-        rest.iter().for_each(|&site| row_of[site] = row);
+        for &site in &rest {
+            row_of[site] = row;
+        }
         rows.push(together(&rest, &sums, &held));
     }
     Sites { rows, index, row_of }
