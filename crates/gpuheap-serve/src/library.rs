@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gpuheap_record::Bytes;
 use tokio::sync::watch;
@@ -144,6 +144,34 @@ impl Library {
         self.shared.lock().files.len()
     }
 
+    /// Why a single file cannot be served, as soon as that is known; never, if it can be, and for folders.
+    pub(crate) async fn failure(&self) -> Error {
+        let mut changes = self.shared.changes.subscribe();
+        loop {
+            match self.shared.first_outcome() {
+                Some(Err(error)) => return error,
+                // What becomes of the file later is told on its page.
+                Some(Ok(())) => break,
+                None if changes.changed().await.is_err() => break,
+                None => {}
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Waits a little for the reading of a single file, and says why it failed if it did. Folders never fail.
+    pub fn wait(&self, patience: Duration) -> Result<(), Error> {
+        let start = Instant::now();
+        let mut state = self.shared.lock();
+        loop {
+            if let Some(outcome) = self.shared.outcome(&state) {
+                return outcome;
+            }
+            let Some(left) = patience.checked_sub(start.elapsed()) else { return Ok(()) };
+            (state, _) = self.shared.work.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
     /// The title of the page about all of them.
     pub(crate) fn title(&self) -> String {
         let folder = self.shared.root.folder_name();
@@ -251,6 +279,22 @@ impl Shared {
 
     pub(crate) fn is_closing(&self) -> bool {
         self.lock().closing
+    }
+
+    fn first_outcome(&self) -> Option<Result<(), Error>> {
+        self.outcome(&self.lock())
+    }
+
+    /// How the reading of a single file ended; `None` as long as it has not. A folder has nothing to wait for.
+    fn outcome(&self, state: &State) -> Option<Result<(), Error>> {
+        let is_file = self.root.folder_name().is_none();
+        match state.files.first().filter(|_| is_file).map(|file| &file.stage) {
+            Some(Stage::Failed(Failure { error, hint })) => {
+                Some(Err(Error::Unreadable { error: error.clone(), hint: hint.clone() }))
+            }
+            Some(Stage::Ready) | None => Some(Ok(())),
+            Some(_) => None,
+        }
     }
 
     /// A device that is in memory. One that is not is read first.

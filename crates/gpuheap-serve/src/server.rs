@@ -70,13 +70,14 @@ impl Server {
         self.listener.local_addr().map_or(0, |address: SocketAddr| address.port())
     }
 
-    /// Answers until Ctrl-C, or until the system ends the process politely.
+    /// Answers until Ctrl-C, or until the system ends the process politely; a single file that cannot be read ends it.
     pub fn run(self, library: Arc<Library>) -> Result<(), Error> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .max_blocking_threads(COMPUTING)
             .build()
             .map_err(Error::Start)?;
+        let file = Arc::clone(&library);
         let router = router(library, self.access);
         let listener = self.listener;
         let outcome = runtime.block_on(async {
@@ -84,6 +85,7 @@ impl Server {
             let listener = TcpListener::from_std(listener).map_err(Error::Start)?;
             tokio::select! {
                 () = accept(&listener, &router) => Ok(()),
+                error = file.failure() => Err(error),
                 asked = end() => asked.map_err(Error::Start),
             }
         });

@@ -3,13 +3,17 @@
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use gpuheap_serve::{Library, Options, Root, Server};
 
 use crate::cli::Serve;
 use crate::commands::open::{say, show};
 use crate::errors::Error;
-use crate::{files, output};
+use crate::{files, input, output};
+
+/// How long the address waits for a file that may be no recording.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 pub(super) fn run(arguments: &Serve) -> Result<ExitCode, Error> {
     let path = &arguments.path;
@@ -25,6 +29,8 @@ pub(super) fn run(arguments: &Serve) -> Result<ExitCode, Error> {
     let memory = arguments.memory.unwrap_or(default.memory);
     let options = Options { limit: arguments.limit, memory, ..default };
     let library = Library::open(root, options).map_err(Error::Serve)?;
+    // What no recording is shows at once: nobody is sent to a page that goes away.
+    library.wait(PATIENCE).map_err(|error| reason(arguments, error))?;
 
     let url = server.access().url();
     output::print(format!("{url}\n").as_bytes())?;
@@ -47,8 +53,27 @@ pub(super) fn run(arguments: &Serve) -> Result<ExitCode, Error> {
              http://localhost:{port}/"
         ));
     }
-    server.run(Arc::new(library)).map_err(Error::Serve)?;
+    server.run(Arc::new(library)).map_err(|error| reason(arguments, error))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why the file cannot be read, as the other commands say it.
+fn reason(arguments: &Serve, error: gpuheap_serve::Error) -> Error {
+    if !matches!(error, gpuheap_serve::Error::Unreadable { .. }) {
+        return Error::Serve(error);
+    }
+    let explained = || {
+        let (recording, _progress) = input::read(&arguments.path, false)?;
+        let options = |device| gpuheap_explain::Options { device, limit: arguments.limit, at: None };
+        let devices = recording.devices.iter().map(|device| Some(device.device.get()));
+        let devices: Vec<Option<u32>> = if recording.devices.is_empty() { vec![None] } else { devices.collect() };
+        for device in devices {
+            gpuheap_explain::explain(&recording, &options(device)).map_err(Error::Explain)?;
+        }
+        Ok(())
+    };
+    // By now the file may be another one.
+    explained().err().unwrap_or(Error::Serve(error))
 }
 
 /// What looks like a recording in one folder.

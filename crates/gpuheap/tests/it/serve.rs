@@ -137,6 +137,8 @@ fn it_ends_when_asked_to() {
         let mut server = Server::start(&context, &context.path("runs/rank0.pickle.gz"));
         // Connections that are open do not keep it.
         let _idle = TcpStream::connect(&server.host).unwrap();
+        // It answers: from now on it hears signals.
+        server.list();
         assert!(Command::new("kill").args([signal, &server.child.id().to_string()]).status().unwrap().success());
         assert_eq!(server.child.wait().unwrap().code(), Some(0), "{signal}");
     }
@@ -173,6 +175,12 @@ fn what_cannot_be_served() {
 
     For more information, try '--help'.
     ");
+    let context = TestContext::new().with_file("bad/notes.txt", b"no recording").with_file("cut.pickle", b"\x80\x04.");
+    for path in ["bad/notes.txt", "cut.pickle"] {
+        let text = context.run(["serve", path, "--no-open"]);
+        assert!(text.starts_with("exit_code: 2") && text.contains(path), "{text}");
+        assert_eq!(text, context.run(["explain", path]));
+    }
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let text = context.run(["serve", ".", "--listen", &port]).replace(&port, "[PORT]");
