@@ -66,3 +66,35 @@ fn the_manual_page_has_all_options() {
     // There is one page only.
     assert!(!page.contains("gpuheap\\-explain") && !page.contains("(1)\n"), "{page}");
 }
+
+#[test]
+fn the_manual_page_breaks_no_example() {
+    let page = stdout(&["man"]);
+    assert!(!page.contains(".SH EXTRA"), "{page}");
+    let mut kept = Vec::new();
+    let mut is_kept = false;
+    for line in page.lines() {
+        match line {
+            ".nf" => is_kept = true,
+            ".fi" => is_kept = false,
+            _ if is_kept => {
+                kept.push(line.replace("\\-", "-").replace("\\(aq", "'").replace("\\(ga", "`").replace("\\e", "\\"));
+            }
+            _ => {}
+        }
+    }
+    assert!(!is_kept);
+    let mut count = 0;
+    for command in ["explain", "whatif", "diff", "check", "open", "serve", "tui", "export"] {
+        let help = stdout(&[command, "--help"]);
+        let (_, examples) = help.split_once("Examples:\n").unwrap();
+        for line in examples.lines().filter(|line| line.starts_with(' ')) {
+            assert!(kept.iter().any(|kept| kept == line), "{command}: {line}: {kept:#?}");
+            count += 1;
+        }
+    }
+    assert!(count > 30, "{count}");
+    for command in ["explain", "export"] {
+        assert!(page.contains(&format!(".TP\n\\fB{command}\\fR\n")), "{command}");
+    }
+}
