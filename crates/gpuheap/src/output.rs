@@ -9,6 +9,7 @@ use gpuheap_report::{Document, Style};
 
 use crate::cli::{Color, Form};
 use crate::errors::Error;
+use crate::progress::Progress;
 
 /// Columns where no terminal says how many it has.
 const WIDTH: usize = 80;
@@ -72,6 +73,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 /// Writes an export to the file, or to standard output if there is none, as it comes.
 pub(crate) fn stream(
     file: Option<&Path>,
+    progress: &mut Progress,
     write: impl FnOnce(&mut (dyn Write + Send)) -> Result<(), gpuheap_export::Error>,
 ) -> Result<(), Error> {
     let buffered = |out: &mut (dyn Write + Send)| {
@@ -80,7 +82,12 @@ pub(crate) fn stream(
         out.flush().map_err(gpuheap_export::Error::Write)
     };
     let written = match file {
-        Some(path) => replace(path, |file| buffered(file)),
+        Some(path) => {
+            progress.start(path);
+            let written = replace(path, |file| buffered(&mut Counted { file, written: 0, progress }));
+            progress.clear();
+            written
+        }
         None => buffered(&mut io::stdout()),
     };
     match (written, file) {
@@ -93,6 +100,26 @@ pub(crate) fn stream(
             }
         }
         (written, _) => written.map_err(Error::Export),
+    }
+}
+
+/// A file that says how much was written to it.
+struct Counted<'a> {
+    file: &'a mut File,
+    written: u64,
+    progress: &'a mut Progress,
+}
+
+impl Write for Counted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.file.write(bytes)?;
+        self.written += count as u64;
+        self.progress.written(self.written);
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
     }
 }
 

@@ -23,11 +23,16 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn new(path: &Path, quiet: bool) -> Self {
-        let name = path.file_name().map_or_else(|| "standard input".into(), |name| name.to_string_lossy());
-        let name = if path.as_os_str() == "-" { "standard input".into() } else { name };
         let now = Instant::now();
         let on = !quiet && stderr().is_terminal();
-        Self { name: shorten(&gpuheap_report::sanitize(&name)), on, shown: false, start: now, last: now }
+        Self { name: name(path), on, shown: false, start: now, last: now }
+    }
+
+    /// Other work starts, on another file.
+    pub(crate) fn start(&mut self, path: &Path) {
+        self.clear();
+        self.name = name(path);
+        self.start = Instant::now();
     }
 
     /// `read` of `total` bytes were read.
@@ -55,6 +60,13 @@ impl Progress {
     pub(crate) fn replaying(&mut self, done: usize, of: usize) {
         if self.due() {
             self.show(&format!("Replaying: {done} of {of} settings done"));
+        }
+    }
+
+    /// So many bytes were written.
+    pub(crate) fn written(&mut self, bytes: u64) {
+        if self.due() {
+            self.show(&format!("Writing {}  {}", self.name, Bytes::new(bytes)));
         }
     }
 
@@ -92,6 +104,15 @@ impl Drop for Progress {
     fn drop(&mut self) {
         self.clear();
     }
+}
+
+/// What a file is called on the line.
+fn name(path: &Path) -> String {
+    if path.as_os_str() == "-" {
+        return "standard input".to_owned();
+    }
+    let name = path.file_name().map_or_else(|| "standard input".into(), |name| name.to_string_lossy());
+    shorten(&gpuheap_report::sanitize(&name))
 }
 
 /// A name that leaves room for figures on a narrow terminal.

@@ -27,6 +27,6 @@ pub(super) fn run(arguments: &Export) -> Result<ExitCode, Error> {
     progress.clear();
     let generator = concat!("gpuheap ", env!("CARGO_PKG_VERSION")).to_owned();
     let options = gpuheap_export::Options { at, generator };
-    output::stream(file, |out| gpuheap_export::write(format, &analysis, &options, out))?;
+    output::stream(file, &mut progress, |out| gpuheap_export::write(format, &analysis, &options, out))?;
     Ok(ExitCode::SUCCESS)
 }
