@@ -85,7 +85,10 @@ impl<'de> Deserialize<'de> for Amount {
 
             fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<Amount, E> {
                 match u64::try_from(bytes) {
-                    Ok(bytes) if bytes > 0 => Ok(Amount(Bytes::new(bytes))),
+                    Ok(bytes) if bytes > 0 => {
+                        let bytes = Bytes::new(bytes);
+                        crate::cli::too_few(bytes).map_or(Ok(Amount(bytes)), |why| Err(E::custom(why)))
+                    }
                     _ => Err(E::invalid_value(de::Unexpected::Signed(bytes), &self)),
                 }
             }

@@ -25,6 +25,9 @@ pub(crate) use serve::Serve;
 pub(crate) use tui::Tui;
 pub(crate) use whatif::WhatIf;
 
+/// After the options of every command, before those of the parser itself.
+const LAST: usize = 900;
+
 /// Explains GPU memory: where it went, why it ran out, what leaks, what to change.
 #[derive(Parser, Debug)]
 #[command(name = "gpuheap", version, max_term_width = 100)]
@@ -33,7 +36,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 
     /// When to use color; `auto` is for terminals only and respects `NO_COLOR` and `CLICOLOR_FORCE`
-    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", display_order = LAST)]
     pub(crate) color: Color,
 }
 
@@ -70,8 +73,8 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Look around in a recording on a terminal, over SSH too
     ///
-    /// For machines without a browser: findings, sites, memory through time, the map of memory. Everything is shown at
-    /// one moment, which the timeline chooses.
+    /// For machines without a browser: findings, sites, memory through time, the map of memory. Sites, map and ledger
+    /// show one moment, which the timeline chooses; findings are about the whole recording.
     Tui(Tui),
     /// Export a recording to the tools that you have: Perfetto, pprof, speedscope, Parquet, …
     ///
@@ -111,13 +114,27 @@ pub(crate) struct Form {
     pub(crate) width: Option<u16>,
 }
 
+/// Fewer bytes than this, without a unit, are meant in another one.
+const LEAST: u64 = 1 << 20;
+
 /// An amount of memory that limits something.
 pub(crate) fn limit(text: &str) -> Result<Bytes, String> {
     match text.parse::<Bytes>() {
         Ok(Bytes::ZERO) => Err("nothing fits into no memory at all".to_owned()),
-        Ok(bytes) => Ok(bytes),
+        Ok(bytes) => match too_few(bytes) {
+            Some(why) if text.trim().bytes().all(|byte| byte.is_ascii_digit() || byte == b'_') => Err(why),
+            _ => Ok(bytes),
+        },
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// Why a number without a unit is not taken for bytes.
+pub(crate) fn too_few(bytes: Bytes) -> Option<String> {
+    let number = bytes.get();
+    let unit = if number < 1024 { "GiB" } else { "MiB" };
+    let noun = if number == 1 { "byte is" } else { "bytes are" };
+    (number < LEAST).then(|| format!("{number} {noun} less than any card has: did you mean `{number}{unit}`?"))
 }
 
 #[cfg(test)]

@@ -66,6 +66,14 @@ pub(crate) enum Error {
         /// Its recordings by name.
         found: Vec<PathBuf>,
     },
+    /// A folder to check has several recordings.
+    #[error("{count} recordings in folder `{}`", path.display())]
+    ManyToCheck {
+        /// The folder.
+        path: PathBuf,
+        /// How many.
+        count: usize,
+    },
     /// A budget file cannot be used.
     #[error("Failed to read budget file `{}`", path.display())]
     Budget {
@@ -88,6 +96,12 @@ pub(crate) enum Error {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// A file stands where a subcommand belongs.
+    #[error("`{}` is a file and no command", path.display())]
+    NoCommand {
+        /// The file.
+        path: PathBuf,
     },
     /// There is no terminal to show a screen on.
     #[error("Standard {stream} is not a terminal")]
@@ -137,9 +151,11 @@ impl Error {
                  does so with `--budget-file`"
                     .to_owned(),
             ),
+            Self::NoCommand { path } => Some(format!("`gpuheap explain {}` explains it", quoted(path))),
             Self::NoTerminal { .. } => Some("`gpuheap explain` shows the same as text".to_owned()),
             Self::NoKeys => Some("save the recording in a file first".to_owned()),
-            Self::ManyRecordings { found, .. } => Some(choice(found)),
+            Self::ManyRecordings { found, .. } => Some(choice("choose one:", found)),
+            Self::ManyToCheck { path, .. } => Some(format!("`gpuheap check {}` checks all of them", every(path))),
             _ => None,
         }
     }
@@ -162,16 +178,17 @@ fn missing(error: &gpuheap_import::Error) -> Option<String> {
     if !folder.is_dir() {
         return Some(format!("there is no folder `{}`", folder.display()));
     }
-    match files::recordings(folder) {
-        Ok(found) if !found.is_empty() => Some(choice(&found)),
-        _ => Some(
-            "paths start from this folder; PyTorch wrote the file in the folder of the program that ran".to_owned(),
-        ),
+    let mut found = files::recordings(folder).unwrap_or_default();
+    found.retain(|other| files::is_similar(error.path(), other));
+    if found.is_empty() {
+        let hint = "paths start from this folder; PyTorch wrote the file in the folder of the program that ran";
+        return Some(hint.to_owned());
     }
+    Some(choice("did you mean:", &found))
 }
 
-fn choice(found: &[PathBuf]) -> String {
-    let mut text = "choose one:".to_owned();
+fn choice(start: &str, found: &[PathBuf]) -> String {
+    let mut text = start.to_owned();
     for path in found.iter().take(NAMED) {
         let _ = write!(text, "\n  {}", quoted(path.strip_prefix(".").unwrap_or(path)));
     }
@@ -179,6 +196,12 @@ fn choice(found: &[PathBuf]) -> String {
         let _ = write!(text, "\n  … and {} more", found.len() - NAMED);
     }
     text
+}
+
+/// All files of a folder, as a shell names them.
+fn every(folder: &Path) -> String {
+    let folder = quoted(folder);
+    format!("{}/*", folder.trim_end_matches('/'))
 }
 
 /// A path that can be pasted into a shell.

@@ -8,6 +8,10 @@ use crate::errors::Error;
 
 /// Bytes at the start of a file that tell whether it may be a recording.
 const HEAD: u64 = 4096;
+/// Letters of a name that tell it from others.
+const LEAST_START: usize = 3;
+/// Letters of a name that are compared.
+const MOST_COMPARED: usize = 100;
 
 /// The recording at `path`: itself, or the only one in the folder.
 pub(crate) fn recording(path: &Path) -> Result<PathBuf, Error> {
@@ -34,6 +38,39 @@ pub(crate) fn recordings(folder: &Path) -> Result<Vec<PathBuf>, Error> {
     }
     found.sort();
     Ok(found)
+}
+
+/// Whether two files have almost the same name: one may be meant for the other.
+pub(crate) fn is_similar(path: &Path, other: &Path) -> bool {
+    let (stem, other) = (stem(path), stem(other));
+    let shorter = stem.len().min(other.len());
+    if shorter < LEAST_START {
+        return stem == other;
+    }
+    let most = if shorter < 6 { 1 } else { 2 };
+    stem.starts_with(&other) || other.starts_with(&stem) || edits(&stem, &other) <= most
+}
+
+/// The name up to its first dot, and no more of it than counts.
+fn stem(path: &Path) -> Vec<char> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+    let end = name.char_indices().skip(1).find(|&(_, sign)| sign == '.').map_or(name.len(), |(at, _)| at);
+    name[..end].chars().take(MOST_COMPARED).collect()
+}
+
+/// How many letters must be put in, left out or changed to make one name of the other.
+fn edits(from: &[char], to: &[char]) -> usize {
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (index, letter) in from.iter().enumerate() {
+        let mut corner = row[0];
+        row[0] = index + 1;
+        for (column, other) in to.iter().enumerate() {
+            let changed = corner + usize::from(letter != other);
+            corner = row[column + 1];
+            row[column + 1] = changed.min(corner + 1).min(row[column] + 1);
+        }
+    }
+    row[to.len()]
 }
 
 /// Whether the file starts like a recording. Files that cannot be opened are not candidates.
@@ -64,6 +101,20 @@ fn looks_like_recording(head: &[u8], name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn similar_names() {
+        let similar = |name: &str, other: &str| is_similar(Path::new(name), Path::new(other));
+        assert!(similar("runs/snapshot.pickle", "snapshot_rank0.pickle.gz"));
+        assert!(similar("snapshto.pickle", "snapshot.pickle"));
+        assert!(similar("Run.pickle", "run.pickle.zst"));
+        assert!(similar("rank9.pickle", "rank0.pickle"));
+        assert!(similar("step_900", "step_1000.pickle"));
+        assert!(!similar("missing.pickle", "snapshot.pickle"));
+        assert!(!similar("a.pickle", "b.pickle"));
+        assert!(!similar("run.pickle", "leak.pickle"));
+        assert!(!similar("..", ".pickle"));
+    }
 
     #[test]
     fn recordings_are_told_by_their_start() {

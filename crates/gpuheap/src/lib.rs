@@ -11,18 +11,30 @@ mod output;
 mod progress;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 
 /// Runs the command as the program does: `arguments` start with the name by which it was called, output goes to the
 /// standard streams of the process. 0 is done, 1 a check that failed, 2 bad input or use.
 pub fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    match cli::Cli::try_parse_from(arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    match cli::Cli::try_parse_from(&arguments) {
         Ok(cli) => {
             let color = cli.color;
             commands::run(cli).unwrap_or_else(|error| errors::report(&error, color))
         }
-        Err(answer) => errors::usage(&answer),
+        Err(answer) => match file_as_command(&answer, &arguments) {
+            Some(path) => errors::report(&errors::Error::NoCommand { path }, cli::Color::Auto),
+            None => errors::usage(&answer),
+        },
     }
+}
+
+/// The file that stands where a subcommand belongs.
+fn file_as_command(answer: &clap::Error, arguments: &[OsString]) -> Option<PathBuf> {
+    let path = PathBuf::from(arguments.get(1)?);
+    (answer.kind() == ErrorKind::InvalidSubcommand && path.is_file()).then_some(path)
 }

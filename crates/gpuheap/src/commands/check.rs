@@ -35,7 +35,10 @@ pub(super) fn run(arguments: &Check) -> Result<ExitCode, Error> {
 
 /// The checks of all devices of one file.
 fn checked(file: &Path, budget: &Budget) -> Result<Vec<CheckedRecording>, Error> {
-    let (recording, mut progress) = input::read(file, !stdout().is_terminal())?;
+    let (recording, mut progress) = input::read(file, !stdout().is_terminal()).map_err(|error| match error {
+        Error::ManyRecordings { path, found } => Error::ManyToCheck { path, count: found.len() },
+        other => other,
+    })?;
     progress.explaining(recording.event_count());
     let reports = reports(&recording)?;
     Ok(reports.iter().map(|report| CheckedRecording::new(report, gpuheap_explain::check(report, budget))).collect())

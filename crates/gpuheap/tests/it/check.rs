@@ -231,7 +231,30 @@ fn the_budget_example_names_every_key() {
 #[test]
 fn every_device_is_checked() {
     let path = recording("edge", "two_devices");
-    let text = stdout_of(TestContext::new().command().arg("check").arg(&path).args(["--max-peak", "1"]), 1);
+    let text = stdout_of(TestContext::new().command().arg("check").arg(&path).args(["--max-peak", "1KiB"]), 1);
     assert_eq!(text.lines().count(), 2, "{text}");
     assert!(text.contains("(device 0): max-peak") && text.contains("(device 1): max-peak"), "{text}");
+}
+
+#[test]
+fn a_folder_with_several_recordings() {
+    let context = TestContext::new()
+        .with_file("my runs/rank0.pickle", b"\x80\x04.")
+        .with_file("my runs/rank1.pickle", b"\x80\x04.");
+    insta::assert_snapshot!(context.run(["check", "my runs/", "--no-leaks"]), @"
+    exit_code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: 2 recordings in folder `my runs/`
+
+    hint: `gpuheap check 'my runs/'/*` checks all of them
+    ");
+}
+
+#[test]
+fn budgets_without_a_unit() {
+    let context = TestContext::new().with_file("gpuheap.toml", b"max-peak = 24\n");
+    let text = context.run(["check", "x.pickle", "--budget-file", "gpuheap.toml"]);
+    assert!(text.contains("line 1: 24 bytes are less than any card has: did you mean `24GiB`?"), "{text}");
 }

@@ -29,8 +29,18 @@ fn missing_file_beside_recordings() {
     error: Failed to open `runs/rank9.pickle`
       cause: No such file or directory (os error 2)
 
-    hint: choose one:
+    hint: did you mean:
       runs/rank0.pickle
+    ");
+    insta::assert_snapshot!(context.run(["explain", "runs/snapshot.pickle"]), @"
+    exit_code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: Failed to open `runs/snapshot.pickle`
+      cause: No such file or directory (os error 2)
+
+    hint: paths start from this folder; PyTorch wrote the file in the folder of the program that ran
     ");
     insta::assert_snapshot!(context.run(["explain", "run/rank0.pickle"]), @"
     exit_code: 2

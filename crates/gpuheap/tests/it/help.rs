@@ -119,11 +119,18 @@ fn help_of_explain_has_examples() {
 
 #[test]
 fn help_of_the_other_commands() {
-    for command in ["whatif", "diff", "check"] {
+    for command in ["whatif", "diff", "check", "open", "serve", "tui"] {
         insta::assert_snapshot!(format!("help_{command}"), TestContext::new().run([command, "--help"]));
     }
     let text = |arguments: &[&str]| TestContext::new().run(arguments);
     assert_eq!(text(&["help", "whatif"]), text(&["whatif", "--help"]));
+    for command in ["explain", "whatif", "diff", "check", "open", "serve", "tui", "export", "completions", "man"] {
+        let help = text(&[command, "-h"]);
+        let options: Vec<&str> =
+            help.lines().filter(|line| line.starts_with(' ') && line.trim_start().starts_with('-')).collect();
+        let place = options.iter().position(|line| line.contains("--color"));
+        assert_eq!(place, options.len().checked_sub(2), "{help}");
+    }
 }
 
 #[test]
@@ -169,6 +176,39 @@ fn unknown_command() {
 
     For more information, try '--help'.
     ");
+}
+
+#[test]
+fn a_file_instead_of_a_command() {
+    let context = TestContext::new().with_file("my run.pickle", b"\x80\x04.");
+    insta::assert_snapshot!(context.run(["my run.pickle", "--json"]), @"
+    exit_code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: `my run.pickle` is a file and no command
+
+    hint: `gpuheap explain 'my run.pickle'` explains it
+    ");
+}
+
+#[test]
+fn numbers_that_lack_a_unit() {
+    insta::assert_snapshot!(TestContext::new().run(["explain", "x", "--limit", "24"]), @"
+    exit_code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: invalid value '24' for '--limit <SIZE>': 24 bytes are less than any card has: did you mean `24GiB`?
+
+    For more information, try '--help'.
+    ");
+    let text = TestContext::new().run(["check", "x", "--max-peak", "24576"]);
+    assert!(text.contains("did you mean `24576MiB`?"), "{text}");
+    for limit in ["24KiB", "1048576"] {
+        let text = TestContext::new().run(["explain", "missing.pickle", "--limit", limit]);
+        assert!(text.contains("Failed to open"), "{text}");
+    }
 }
 
 #[test]
