@@ -10,6 +10,11 @@ interface Properties {
   [attribute: string]: string | number | boolean | null | undefined | ((event: Event) => void);
 }
 
+/** Figures stay on one line with their units. */
+export function tied(text: string): string {
+  return text.replace(/(\d) (?=(?:B|[KMGTPE]iB|%|h|min|s|ms|µs)(?![\w]))/g, "$1\u00a0");
+}
+
 /** An element with attributes (`on…` are listeners) and children. */
 export function h<K extends keyof HTMLElementTagNameMap>(
   tag: K,
@@ -22,7 +27,8 @@ export function h<K extends keyof HTMLElementTagNameMap>(
     if (typeof value === "function") element.addEventListener(name.slice(2), value);
     else element.setAttribute(name, value === true ? "" : String(value));
   }
-  element.append(...children.filter((child): child is Node | string => Boolean(child)));
+  const kept = children.filter((child): child is Node | string => Boolean(child));
+  element.append(...kept.map((child) => (typeof child === "string" && tag !== "code" ? tied(child) : child)));
   return element;
 }
 
@@ -34,7 +40,9 @@ export function button(text: string, press: (event: Event) => void, properties: 
 export function prose(text: string): Node[] {
   return clean(text)
     .split("`")
-    .map((part, index, all) => (index % 2 === 1 && index < all.length - 1 ? h("code", {}, part) : new Text(part)));
+    .map((part, index, all) =>
+      index % 2 === 1 && index < all.length - 1 ? h("code", {}, part) : new Text(tied(part)),
+    );
 }
 
 /** A button that copies `text`, and says so. */

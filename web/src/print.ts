@@ -19,6 +19,8 @@ export function onPrint(): void {
       }
       for (const fold of document.querySelectorAll<HTMLButtonElement>(".stack .folded button")) fold.click();
     } else for (const details of opened) details.open = false;
+    // As wide as paper before anything is drawn for it.
+    document.documentElement.toggleAttribute("data-printing", printing);
     setOnPaper(printing);
     setChartsOnPaper(printing);
     setPrinting(printing);

@@ -1,7 +1,7 @@
 /** The flame graph (icicle) of the memory held at the picked moment. */
 
 import type { App } from "../app.js";
-import { button, check, choice, h } from "../dom.js";
+import { button, check, choice, h, tied } from "../dom.js";
 import { both, type Layout, layout, matchedBytes, type Rect } from "../flamelayout.js";
 import { FlameTree, kindOf, type Weights } from "../flametree.js";
 import * as format from "../format.js";
@@ -266,7 +266,7 @@ class View {
       `Flame graph: ${sentence}. Arrow keys move, Enter zooms in, Escape zooms out`,
     );
     this.#surface.label = `Flame graph: ${sentence}`;
-    this.#info.textContent = this.#hover >= 0 ? this.#sentence(this.#hover) : format.capitalized(sentence);
+    this.#info.textContent = tied(this.#hover >= 0 ? this.#sentence(this.#hover) : format.capitalized(sentence));
     const exact = moment.value.exact && (this.#other?.exact ?? true);
     this.#note.hidden = exact;
     this.#note.textContent = exact
@@ -312,7 +312,7 @@ class View {
     this.#weigh();
     this.#focus = node;
     const sentence = this.#sentence(node);
-    this.#info.textContent = sentence;
+    this.#info.textContent = tied(sentence);
     this.app.announce(sentence);
     this.#surface.invalidate();
   }

@@ -31,7 +31,22 @@ export function header(model: Model, help: () => void): { element: HTMLElement; 
       ),
     ),
   );
+  if (model.page.served && source.devices > 1) void otherDevices(title, model.page.served.recording);
   return { element, navigation };
+}
+
+/** Links to the pages of the recording's other devices; none where the server does not tell. */
+async function otherDevices(title: HTMLElement, own: string): Promise<void> {
+  try {
+    const response = await fetch("/api/recordings");
+    if (!response.ok) return;
+    const { recordings } = (await response.json()) as { recordings: { id: number; name: string; device?: number }[] };
+    const name = recordings.find(({ id }) => String(id) === own)?.name;
+    const others = recordings.filter((one) => one.name === name && String(one.id) !== own && one.device !== undefined);
+    for (const { id, device } of others) title.append(" ", h("a", { href: `/recordings/${id}` }, `device ${device}`));
+  } catch {
+    // The list of all recordings leads to them, too.
+  }
 }
 
 export function fillNavigation(navigation: HTMLElement, parts: Part[]): void {

@@ -2,7 +2,7 @@
 
 import type { App } from "../app.js";
 import { after } from "../columns.js";
-import { button, check, choice, h } from "../dom.js";
+import { button, check, choice, h, tied } from "../dom.js";
 import * as format from "../format.js";
 import { type Bar, figures, figuresText, type Group, groups, type Row, rowBytes, rows } from "../maplayout.js";
 import { pieces, type Piece, type Range, type Ranges, rangesAt } from "../ranges.js";
@@ -190,7 +190,7 @@ class View {
     this.#starts = Float64Array.from(ranges, (range) => range.address);
     const text = figuresText(ranges);
     const when = momentText(this.app, moment.value);
-    this.#figures.textContent = `${format.capitalized(when)}: ${text}`;
+    this.#figures.textContent = tied(`${format.capitalized(when)}: ${text}`);
     this.#surface.label = `Segment map ${when}: ${text}`;
     this.#scroll.setAttribute("aria-label", `Segment map: ${text}. Arrow keys move, Enter zooms in, Escape zooms out`);
     this.#note.hidden = exact;
@@ -293,7 +293,7 @@ class View {
   #choose(range: number, piece: Piece, say = true): void {
     this.#chosen = piece.address;
     const text = pieceText(this.app, this.app.moment.value.memory, piece, this.#state.ranges[range]);
-    this.#info.textContent = text;
+    this.#info.textContent = tied(text);
     if (say) this.app.announce(text);
     this.#showDetail();
     this.#reveal();

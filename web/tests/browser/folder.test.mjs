@@ -120,7 +120,7 @@ test("two recordings are compared, and the address keeps them", async () => {
   await page.waitForSelector("#comparison table");
   assert.match(page.url(), /#compare=\d+,\d+$/);
   const reserved = await page.locator("#comparison tr", { hasText: "reserved, at most" }).textContent();
-  assert.match(reserved, /36\.5 GiB.*\u2212/);
+  assert.match(reserved, /36\.5\sGiB.*\u2212/);
   await page.getByRole("button", { name: "Swap" }).click();
   await page.waitForFunction(() =>
     /\+/.test(document.querySelector("#comparison tbody tr td:last-child")?.textContent ?? ""),

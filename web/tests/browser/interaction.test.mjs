@@ -309,7 +309,7 @@ on("the ledger has a tab for each moment, by keys, too", {}, async (page) => {
   await show(page, "ledger");
   const visible = () => page.locator("#ledger [role=tabpanel]:not([hidden])").innerText();
   const peak = await visible();
-  assert.match(peak, /= reserved\s+36\.5 GiB/);
+  assert.match(peak, /= reserved\s+36\.5\sGiB/);
   await page.getByRole("tab", { name: "End" }).click();
   assert.notEqual(await visible(), peak);
   await page.keyboard.press("ArrowRight");
@@ -406,6 +406,8 @@ on("paper is white, unfolded and sharp", { dark: true }, async (page) => {
     { background, folded, closed, blank },
     { background: "rgb(255, 255, 255)", folded: 0, closed: 0, blank: 0 },
   );
+  assert.ok((await page.locator("#flame details tbody tr").count()) > 1, "the largest stacks are listed");
+  assert.equal(await page.locator(".copy:visible, input:visible, [role=tab]:visible").count(), 0, "nothing to press");
   assert.ok((await colours(page, "#flame canvas")) > 2, "the flame graph is drawn");
   assert.ok((await colours(page, "#map canvas")) > 2, "the segment map is drawn");
   const paper = await page.pdf({ format: "A4" });

@@ -152,5 +152,7 @@ export async function box(page, selector) {
 }
 
 export async function text(page, selector) {
-  return (await page.locator(selector).first().textContent()) ?? "";
+  const found = (await page.locator(selector).first().textContent()) ?? "";
+  // Figures and their units are held together.
+  return found.replaceAll("\u00a0", " ");
 }
