@@ -128,7 +128,7 @@ test("two recordings are compared, and the address keeps them", async () => {
   await page.reload();
   await page.waitForSelector("#comparison table");
   await page.getByRole("button", { name: "Close" }).click();
-  assert.ok(await page.locator("#comparison").isHidden());
+  await page.locator("#comparison").waitFor({ state: "hidden" });
   await close();
 });
 
