@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
 from pathlib import Path
 
 import pytest
+
+# Who is started in the background by a shell ignores Ctrl-C, and so do its children: the tests send it to themselves and
+# to programs that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
