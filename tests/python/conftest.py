@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-# Who is started in the background by a shell ignores Ctrl-C, and so do its children: the tests send it to themselves and
-# to programs that they start.
+# Who is started in the background by a shell ignores Ctrl-C, and so do its children: the tests send it to themselves
+# and to programs that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
