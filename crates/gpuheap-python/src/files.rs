@@ -1,44 +1,22 @@
 //! Files that are written as a whole or not at all.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::Path;
 
 use crate::failure::Failure;
 use crate::work::Running;
 
-/// Writes beside `path`, then renames; leaves things as they were if nobody waits for the file any more.
+/// Replaces the file; leaves things as they were if nobody waits for it any more.
 pub(crate) fn replace(
     path: &Path,
     running: &Running,
     write: impl FnOnce(&mut File) -> io::Result<()>,
 ) -> Result<(), Failure> {
-    let replaced = || -> io::Result<()> {
-        // A link stays a link: what it points to is replaced.
-        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let before = path.metadata().ok();
-        if before.as_ref().is_some_and(|before| !before.is_file()) {
-            // A device or a pipe cannot be replaced; a folder says so itself.
-            return write(&mut File::create(&path)?);
-        }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        // Said here, the reason is free of names that the user never gave.
-        fs::metadata(folder)?;
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".gpuheap-");
-        if let Some(before) = before {
-            builder.permissions(before.permissions());
-        } else {
-            // What new files get, less what the user's mask takes away.
-            #[cfg(unix)]
-            builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        }
-        let mut file = builder.tempfile_in(folder)?;
-        write(file.as_file_mut())?;
-        if running.is_wanted() {
-            file.persist(&path).map_err(|failed| failed.error)?;
-        }
-        Ok(())
-    };
-    replaced().map_err(|error| Failure::write(path, &error))
+    let replaced = gpuheap::replace(path, |file| {
+        write(file)?;
+        // Nobody will see this error.
+        if running.is_wanted() { Ok(()) } else { Err(io::Error::from(io::ErrorKind::Interrupted)) }
+    });
+    replaced.map_err(|error| Failure::write(path, &error))
 }

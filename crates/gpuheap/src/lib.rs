@@ -9,6 +9,7 @@ mod files;
 mod input;
 mod output;
 mod progress;
+mod replace;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,6 +17,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+
+pub use replace::replace;
 
 /// Runs the command as the program does: `arguments` start with the name by which it was called, output goes to the
 /// standard streams of the process. 0 is done, 1 a check that failed, 2 bad input or use.
