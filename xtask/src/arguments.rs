@@ -19,8 +19,8 @@ Commands:
   web               build the page's bundle from `web/` [--check: exit 1 if the kept one is another]; needs Node
   browser           test the page in Node and in Chromium [-- NAMES: only these files]; pictures: target/pictures
   exports           open what `gpuheap export` writes with the tools that it is for; needs Node and Python
-  python            build, install, check and test the Python package [--torch: with PyTorch, 550 MB] [--release: the
-                    wheel as it is published] [-- ARGS: for pytest]
+  python            build, install, check and test the Python package [--frameworks: with PyTorch, JAX, TensorFlow,
+                    7 GB; always if CI is set] [--release: the wheel as it is published] [-- ARGS: for pytest]
   fuzz              fuzz the importer [--target import|explain] [--seconds N: stop after N seconds, else on Ctrl-C]
   help              this text
 ";
@@ -64,7 +64,10 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Task,
         "exports" => Task::Exports,
         "python" => Task::Python {
             arguments: arguments.rest(),
-            options: python::Options { torch: arguments.flag("--torch"), release: arguments.flag("--release") },
+            options: python::Options {
+                frameworks: arguments.flag("--frameworks"),
+                release: arguments.flag("--release"),
+            },
         },
         "fuzz" => Task::Fuzz {
             target: arguments.value("--target")?.unwrap_or_else(|| "import".to_owned()),
@@ -168,9 +171,9 @@ mod tests {
 
     #[test]
     fn the_python_package_has_options_and_arguments() {
-        let options = python::Options { torch: true, release: false };
+        let options = python::Options { frameworks: true, release: false };
         let expected = Task::Python { options, arguments: vec!["-k".into(), "isolate".into()] };
-        assert_eq!(parsed("python --torch -- -k isolate").unwrap(), expected);
+        assert_eq!(parsed("python --frameworks -- -k isolate").unwrap(), expected);
         assert_eq!(parsed("python").unwrap(), Task::Python { options: python::Options::default(), arguments: vec![] });
     }
 

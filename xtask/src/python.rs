@@ -1,7 +1,12 @@
 //! `cargo xtask python`: the Python package, built, installed, checked and tested.
 //!
 //! One wheel serves every Python. It is installed into an empty environment first, as a user does it, and tested on the
-//! oldest Python that is supported and on the newest at hand. Everything is kept below `target/python`.
+//! oldest Python that is supported and on the newest at hand, there with the frameworks if they are installed. CI has
+//! them always. Everything is kept below `target/python`.
+
+mod environment;
+mod frameworks;
+mod interpreters;
 
 use std::env;
 use std::fs;
@@ -9,19 +14,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
+use self::environment::Environment;
+use self::frameworks::Frameworks;
+use self::interpreters::{OLDEST, Python};
 use crate::failure::Failure;
 use crate::workspace::{self, Workspace};
-
-/// The oldest Python that the package supports: 3.10.
-const OLDEST: u32 = 10;
-/// Newer ones than this are not looked for.
-const NEWEST: u32 = 20;
 
 /// What to do beyond the usual.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Options {
-    /// Install `PyTorch` for the tests that need it (550 MB).
-    pub(crate) torch: bool,
+    /// Install `PyTorch`, JAX and TensorFlow for the tests that need them (7 GB).
+    pub(crate) frameworks: bool,
     /// Build the wheel as it is published, optimised.
     pub(crate) release: bool,
 }
@@ -43,37 +46,31 @@ pub(crate) fn run(workspace: &Workspace, options: Options, arguments: &[String])
     if stubs(workspace, &tools, &empty).is_err() {
         failed.push("stubs of the extension module".to_owned());
     }
-    let mut tested = vec![oldest, newest];
-    tested.dedup();
-    if tested.len() == 1 {
+    let mut tested = Vec::new();
+    match Frameworks::find(workspace, &pythons, options.frameworks || is_ci()) {
+        Ok(Frameworks::Ready(python, environment)) => tested.push((python, environment)),
+        Ok(Frameworks::NotAsked) => {
+            skipped.push("tests with PyTorch, JAX and TensorFlow (`--frameworks` installs them, 7 GB)".to_owned());
+        }
+        Err(failure) => {
+            eprintln!("{failure}");
+            failed.push("frameworks".to_owned());
+        }
+    }
+    for python in [newest, oldest] {
+        // One Python is tested once, with as much as there is.
+        if tested.iter().all(|(other, _)| *other != python) {
+            let environment = Environment::new(workspace, &format!("test-3.{}", python.minor));
+            environment.ensure(workspace, python, &["test"])?;
+            tested.push((python, environment));
+        }
+    }
+    if oldest == newest {
         skipped.push(format!("a second Python (only 3.{} was found)", newest.minor));
     }
-    for python in tested {
-        let environment = Environment::new(workspace, &format!("test-3.{}", python.minor));
-        environment.ensure(workspace, python, &["test"])?;
-        if python == newest {
-            let wanted = options.torch || environment.has("torch");
-            if wanted && let Err(failure) = environment.torch(workspace) {
-                eprintln!("{failure}");
-                // Half of it would fail every test that asks for it.
-                let _ = workspace::run(&mut environment.pip(workspace, ["uninstall", "--yes", "torch"]));
-            }
-            if !environment.has("torch") {
-                let hint = if wanted { "it could not be installed" } else { "`--torch` installs it, 550 MB" };
-                skipped.push(format!("tests with PyTorch ({hint})"));
-            }
-        }
+    for (python, environment) in tested.iter().rev() {
         workspace::run(environment.pip(workspace, ["install", "--no-deps", "--force-reinstall"]).arg(&wheel))?;
-        let pytest = || environment.python(workspace, ["-m", "pytest", "-q"]);
-        let passed = if arguments.is_empty() {
-            // Each in a process of its own: what one leaves on the heap is no business of a search by another.
-            let files = test_files(workspace)?;
-            let failed = files.iter().filter(|file| workspace::run(pytest().arg(file)).is_err()).count();
-            failed == 0
-        } else {
-            workspace::run(pytest().args(arguments)).is_ok()
-        };
-        if !passed {
+        if !test(workspace, environment, arguments)? {
             failed.push(format!("tests on 3.{}", python.minor));
         }
     }
@@ -88,9 +85,26 @@ pub(crate) fn run(workspace: &Workspace, options: Options, arguments: &[String])
     Ok(())
 }
 
+fn is_ci() -> bool {
+    env::var_os("CI").is_some()
+}
+
+/// Runs the tests in an environment that has the wheel. Whether all passed comes back.
+fn test(workspace: &Workspace, environment: &Environment, arguments: &[String]) -> Result<bool, Failure> {
+    let pytest = || environment.python(workspace, ["-m", "pytest", "-q"]);
+    if !arguments.is_empty() {
+        return Ok(workspace::run(pytest().args(arguments)).is_ok());
+    }
+    // Each in a process of its own: what one leaves on the heap is no business of a search by another, and frameworks
+    // in one process may not agree.
+    let files = test_files(workspace)?;
+    let failed = files.iter().filter(|file| workspace::run(pytest().arg(file)).is_err()).count();
+    Ok(failed == 0)
+}
+
 /// Builds, installs, checks and tests where there is a Python. CI always has to.
 pub(crate) fn run_if_possible(workspace: &Workspace) -> Result<(), Failure> {
-    if env::var_os("CI").is_none() && Python::all(workspace).is_empty() {
+    if !is_ci() && Python::all(workspace).is_empty() {
         eprintln!("Skipped: the Python package (Python 3.{OLDEST} or later was not found)");
         return Ok(());
     }
@@ -169,146 +183,4 @@ fn check(workspace: &Workspace, tools: &Environment, skipped: &mut Vec<String>) 
         }
     }
     failed
-}
-
-/// A Python of the machine.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Python {
-    minor: u32,
-    program: PathBuf,
-}
-
-impl Python {
-    /// Those that are supported, one of each version, oldest first.
-    fn all(workspace: &Workspace) -> Vec<Self> {
-        let mut programs: Vec<PathBuf> = (OLDEST..=NEWEST).map(|minor| format!("python3.{minor}").into()).collect();
-        programs.push("python3".into());
-        // Versions that pyenv has but that are not active are not on `PATH`.
-        let root = env::var_os("PYENV_ROOT").map(PathBuf::from);
-        let root = root.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".pyenv")));
-        if let Some(versions) = root.and_then(|root| fs::read_dir(root.join("versions")).ok()) {
-            let mut found: Vec<PathBuf> =
-                versions.filter_map(|entry| Some(entry.ok()?.path().join("bin/python"))).collect();
-            found.sort();
-            programs.extend(found);
-        }
-        let mut pythons: Vec<Self> = programs.into_iter().filter_map(|program| Self::at(workspace, &program)).collect();
-        // A stable sort: what is on `PATH` comes first.
-        pythons.sort_by_key(|python| python.minor);
-        pythons.dedup_by_key(|python| python.minor);
-        pythons
-    }
-
-    fn at(workspace: &Workspace, program: &Path) -> Option<Self> {
-        // Without `venv` it is of no use.
-        let code = "import sys, venv, ensurepip; print(*sys.version_info[:2], sys.executable)";
-        let text = workspace::output(workspace.command(program).args(["-c", code]))?;
-        Self::read(&text)
-    }
-
-    /// Reads `3 13 /usr/bin/python3.13`.
-    fn read(text: &str) -> Option<Self> {
-        let mut words = text.trim().splitn(3, ' ');
-        let (major, minor, program) = (words.next()?, words.next()?.parse().ok()?, words.next()?);
-        (major == "3" && minor >= OLDEST).then(|| Self { minor, program: program.into() })
-    }
-}
-
-/// A virtual environment.
-struct Environment {
-    folder: PathBuf,
-}
-
-impl Environment {
-    fn new(workspace: &Workspace, name: &str) -> Self {
-        Self { folder: workspace.target("python").join(name) }
-    }
-
-    /// A new, empty one.
-    fn create(&self, workspace: &Workspace, python: &Python) -> Result<(), Failure> {
-        workspace::run(workspace.command(&python.program).args(["-m", "venv", "--clear"]).arg(&self.folder))
-    }
-
-    /// One with the packages of these lists and of this Python: the one that is there, else a new one.
-    fn ensure(&self, workspace: &Workspace, python: &Python, lists: &[&str]) -> Result<(), Failure> {
-        let stamp = self.folder.join("installed.txt");
-        let wanted = Self::stamp(workspace, python, lists)?;
-        if fs::read_to_string(&stamp).is_ok_and(|text| text == wanted) {
-            return Ok(());
-        }
-        self.create(workspace, python)?;
-        let mut command = self.pip(workspace, ["install"]);
-        for list in lists {
-            command.arg("--requirement").arg(workspace.path(&format!("requirements/{list}.txt")));
-        }
-        workspace::run(&mut command)?;
-        write(&stamp, &wanted)
-    }
-
-    fn stamp(workspace: &Workspace, python: &Python, lists: &[&str]) -> Result<String, Failure> {
-        let mut text = format!("{} 3.{}\n", python.program.display(), python.minor);
-        for list in lists {
-            let path = workspace.path(&format!("requirements/{list}.txt"));
-            let failed = |error| Failure::new(format!("Failed to read `{}`", path.display())).cause(error);
-            text += &fs::read_to_string(&path).map_err(failed)?;
-        }
-        Ok(text)
-    }
-
-    /// Installs `PyTorch` with what it needs on the CPU.
-    fn torch(&self, workspace: &Workspace) -> Result<(), Failure> {
-        let list = workspace.path("requirements/torch.txt");
-        let failed = |error| Failure::new(format!("Failed to read `{}`", list.display())).cause(error);
-        let wanted = fs::read_to_string(&list).map_err(failed)?;
-        let stamp = self.folder.join("installed-torch.txt");
-        if fs::read_to_string(&stamp).is_ok_and(|text| text == wanted) {
-            return Ok(());
-        }
-        let options = ["install", "--no-deps", "--no-compile", "--requirement"];
-        workspace::run(self.pip(workspace, options).arg(&list))?;
-        if cfg!(target_os = "linux") {
-            workspace::run(&mut self.python(workspace, ["tests/python/tools/cuda_stand_ins.py"]))?;
-        }
-        write(&stamp, &wanted)
-    }
-
-    fn has(&self, module: &str) -> bool {
-        let code = format!("import importlib.util, sys; sys.exit(importlib.util.find_spec('{module}') is None)");
-        workspace::succeeds(Command::new(self.program("python")).args(["-c", &code]))
-    }
-
-    fn program(&self, name: &str) -> PathBuf {
-        let folder = if cfg!(windows) { "Scripts" } else { "bin" };
-        self.folder.join(folder).join(format!("{name}{}", env::consts::EXE_SUFFIX))
-    }
-
-    fn python<'a>(&self, workspace: &Workspace, arguments: impl IntoIterator<Item = &'a str>) -> Command {
-        let mut command = workspace.command(self.program("python"));
-        command.args(arguments);
-        command
-    }
-
-    fn pip<'a>(&self, workspace: &Workspace, arguments: impl IntoIterator<Item = &'a str>) -> Command {
-        let mut command = self.python(workspace, ["-m", "pip", "--disable-pip-version-check", "--quiet"]);
-        command.args(arguments);
-        command
-    }
-}
-
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(path, text).map_err(|error| Failure::new(format!("Failed to write `{}`", path.display())).cause(error))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_python_is_read_from_what_it_says() {
-        let python = Python::read("3 13 /opt/my python/bin/python\n").unwrap();
-        assert_eq!(python, Python { minor: 13, program: "/opt/my python/bin/python".into() });
-        for text in ["", "3", "3 9 /usr/bin/python3", "2 7 /usr/bin/python", "3 x /usr/bin/python"] {
-            assert_eq!(Python::read(text), None, "{text:?}");
-        }
-    }
 }
