@@ -61,7 +61,8 @@ impl Environment {
 
     pub(super) fn python<'a>(&self, workspace: &Workspace, arguments: impl IntoIterator<Item = &'a str>) -> Command {
         let mut command = workspace.command(self.program("python"));
-        command.args(arguments);
+        // Packages are compiled by the first test that imports them, once for all that follow: PyTorch takes seconds.
+        command.args(arguments).env_remove("PYTHONDONTWRITEBYTECODE");
         command
     }
 
