@@ -12,6 +12,7 @@ use crate::ledger::{ledger, moment};
 use crate::lifetimes::Tick;
 use crate::names::Names;
 use crate::oom;
+use crate::outside;
 use crate::phases::Phases;
 use crate::replay::{self, Replay};
 use crate::report::{ClassRule, MomentName, Report, SCHEMA, SourceInfo, StepSource, Steps};
@@ -86,7 +87,7 @@ pub(crate) fn report(recording: &Recording, basis: &Basis, options: &Options) ->
         marks,
         replay,
         phases,
-        limit: options.limit,
+        limit: options.limit.or_else(|| outside::room(recording, device.device)),
         steps,
         leaks: judged.collect(),
         sawtooth: sawtooth::find(rows, &replay.allocated, phases, steps),
@@ -107,7 +108,15 @@ pub(crate) fn report(recording: &Recording, basis: &Basis, options: &Options) ->
     };
     let account = |tick| {
         let idle = facts.stranded.iter().filter(|stream| stream.last_used <= tick).map(|stream| stream.stream);
-        ledger(recording, replay, classes, tick, &idle.collect::<Vec<u64>>(), options.limit)
+        let mut parts = ledger(recording, replay, classes, tick, &idle.collect::<Vec<u64>>(), options.limit);
+        let time_us = tick.event().and_then(|event| times_us.get(event.index()).copied()).filter(|&time| time > 0);
+        if options.limit.is_none()
+            && let Some(memory) = outside::nearest(recording, device.device, time_us)
+        {
+            let reserved = parts.iter().map(|part| part.bytes).sum::<Bytes>();
+            parts.extend(outside::parts(memory, reserved.get(), time_us));
+        }
+        parts
     };
     let at = |tick| moment(replay, classes, times_us, tick);
     Ok(Report {
@@ -165,6 +174,8 @@ pub(crate) fn source_info(
         reserved_before: Bytes::new(replay.reserved_before),
         duration_us,
         conf: recording.settings.conf.clone(),
+        device_bytes: outside::nearest(recording, device.device, None).map(|memory| Bytes::new(memory.total)),
+        facts: recording.facts.iter().cloned().collect(),
         notes: notes(recording, device, replay, phases, limit),
     }
 }
@@ -184,7 +195,7 @@ pub(crate) fn choose_device(recording: &Recording, asked: Option<u32>) -> Result
 }
 
 /// Where the program went on for long after its last step, in another way: what recurs there.
-fn phase_after(
+pub(crate) fn phase_after(
     recording: &Recording,
     replay: &Replay,
     phases: &Phases,

@@ -7,6 +7,8 @@
 mod class;
 mod whatif;
 
+use std::collections::BTreeMap;
+
 use gpuheap_record::Bytes;
 use serde::Serialize;
 
@@ -85,6 +87,12 @@ pub struct SourceInfo {
     pub duration_us: u64,
     /// The allocator settings that the recording names; empty for stock settings.
     pub conf: String,
+    /// All memory of the device, where the recording says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device_bytes: Option<Bytes>,
+    /// What else the recording says of the program and its machine, such as versions.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub facts: BTreeMap<String, String>,
     /// What limits the answers: one sentence each.
     pub notes: Vec<String>,
 }
@@ -193,7 +201,8 @@ pub struct Moment {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct LedgerPart {
     /// Which part: a class, `rounding`, `pending frees`, `private pool (1, 0)`, `free, default stream`,
-    /// `stranded, stream 0x…`, `not reserved by PyTorch`, ….
+    /// `stranded, stream 0x…`; outside PyTorch's allocator: `not reserved by PyTorch`, `context, libraries`,
+    /// `other processes`, `free on the device`, ….
     pub part: String,
     /// What sort of part, for colours and grouping.
     pub kind: PartKind,
@@ -221,7 +230,7 @@ pub enum PartKind {
     Free,
     /// Free inside segments of a stream that no longer allocates.
     Stranded,
-    /// Not the allocator's: what is left of the limit.
+    /// Not the allocator's: what is left of the limit, or of the device.
     Outside,
 }
 

@@ -31,6 +31,8 @@
 //! | `SEGS` | the segments of a device after its last event; replaces those of earlier groups |
 //! | `ANNO` | new annotations: count, columns name, stage, device + 1 (0: none), time |
 //! | `NAME` | new names of memory: count, columns device, kind, name (strings), time, address |
+//! | `dmem` | what the driver said of devices: count, columns device, time, total, free, reserved, own + 1 and others' + 1 (0: not said) |
+//! | `fact` | new facts: count, names and values as texts in turn |
 //! | `SETS` | the allocator's settings; replaces those of earlier groups |
 //! | `NOTE` | new notes: count, texts |
 //! | `DONE` | nothing |

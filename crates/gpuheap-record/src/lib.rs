@@ -35,7 +35,8 @@ pub use bytes::{Bytes, ParseBytesError};
 pub use event::{Event, EventKind, Events};
 pub use id::{ContextId, DeviceId, EventId, FrameId, PoolId, StackId, StreamId, StringId, TypedId};
 pub use recording::{
-    Annotation, AnnotationStage, Compression, Context, DeviceRecording, Format, Name, NamedAs, Note, Recording, Source,
+    Annotation, AnnotationStage, Compression, Context, DeviceMemory, DeviceRecording, Format, Name, NamedAs, Note,
+    Recording, Source,
 };
 pub use segment::{Block, BlockState, Segment, SegmentKind};
 pub use settings::{AllocatorSettings, ROUNDUP_INTERVALS};

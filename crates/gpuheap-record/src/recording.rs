@@ -34,6 +34,10 @@ pub struct Recording {
     pub annotations: Vec<Annotation>,
     /// What the program called some of its memory, in the order in which it was said.
     pub names: Vec<Name>,
+    /// What the driver said of whole devices, in the order in which it was asked.
+    pub device_memory: Vec<DeviceMemory>,
+    /// What else is known of the program and its machine, such as versions: each a name and a value.
+    pub facts: Vec<(String, String)>,
     /// The allocator's settings.
     pub settings: AllocatorSettings,
     /// What the reader should know about how the file was read.
@@ -166,6 +170,33 @@ pub struct Name {
     pub name: StringId,
 }
 
+/// All memory of a device at one time, whoever has it, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DeviceMemory {
+    /// The device.
+    pub device: DeviceId,
+    /// When, in microseconds, on the clock of the events.
+    pub time_us: u64,
+    /// What the device has.
+    pub total: u64,
+    /// What the driver could still give to anyone.
+    pub free: u64,
+    /// What the allocator had taken from the driver.
+    pub reserved: u64,
+    /// All that the recorded process held: reserved memory, the context, libraries. `None` if nobody said.
+    pub own: Option<u64>,
+    /// What other processes held. `None` if nobody said.
+    pub others: Option<u64>,
+}
+
+impl DeviceMemory {
+    /// What was taken, and not by the allocator: contexts, libraries, other processes.
+    #[must_use]
+    pub fn outside(&self) -> u64 {
+        self.total.saturating_sub(self.free).saturating_sub(self.reserved)
+    }
+}
+
 /// Something about the recording that limits what can be said: one sentence, for the reader of a report.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Note(pub String);
@@ -184,6 +215,8 @@ impl Default for Recording {
             host: None,
             annotations: Vec::new(),
             names: Vec::new(),
+            device_memory: Vec::new(),
+            facts: Vec::new(),
             settings: AllocatorSettings::default(),
             notes: Vec::new(),
         };

@@ -57,11 +57,16 @@ pub(crate) fn holders_at_failure<'a>(report: &'a Report, oom: &'a OutOfMemory) -
     (!told_already).then_some(oom.holders.as_slice())
 }
 
-/// The parts of the ledger that are reserved and not empty, and the one that is not reserved.
-pub(crate) fn ledger(report: &Report) -> (Vec<&LedgerPart>, Option<&LedgerPart>) {
+/// The parts of the ledger that are reserved and not empty, and those that are not the allocator's.
+pub(crate) fn ledger(report: &Report) -> (Vec<&LedgerPart>, Vec<&LedgerPart>) {
     let parts = report.ledger.iter().filter(|part| part.bytes > Bytes::ZERO);
-    let (outside, reserved): (Vec<_>, Vec<_>) = parts.partition(|part| part.kind == PartKind::Outside);
-    (reserved, outside.first().copied())
+    parts.partition(|part| part.kind != PartKind::Outside)
+}
+
+/// What all parts of the ledger are together: the limit that was asked for, or what the device has.
+#[must_use]
+pub fn whole(outside: &[&LedgerPart]) -> &'static str {
+    if outside.iter().any(|part| part.part == "not reserved by PyTorch") { "limit" } else { "device" }
 }
 
 /// The most that each counter ever was.

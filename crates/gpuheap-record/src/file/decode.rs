@@ -9,15 +9,18 @@ use super::columns::{Cursor, Problem};
 use super::error::FileError;
 use super::{HOST, MAGIC, MOST_PAYLOAD, MOST_RATIO, VERSION};
 use crate::{
-    Annotation, AnnotationStage, Block, BlockState, Context, ContextId, DeviceId, DeviceRecording, Event, EventKind,
-    Events, Frame, FrameId, Name, NamedAs, Note, PoolId, Recording, Segment, SegmentKind, StackId, StreamId, StringId,
+    Annotation, AnnotationStage, Block, BlockState, Context, ContextId, DeviceId, DeviceMemory, DeviceRecording, Event,
+    EventKind, Events, Frame, FrameId, Name, NamedAs, Note, PoolId, Recording, Segment, SegmentKind, StackId, StreamId,
+    StringId,
 };
 
 /// Bytes of a chunk before its payload.
 const HEADER: usize = 16;
 /// The parts that are known, `DONE` apart.
-const TAGS: [&[u8; 4]; 12] =
-    [b"STRS", b"FRMS", b"STKS", b"STRM", b"POOL", b"CTXT", b"EVNT", b"SEGS", b"ANNO", b"NAME", b"SETS", b"NOTE"];
+const TAGS: [&[u8; 4]; 14] = [
+    b"STRS", b"FRMS", b"STKS", b"STRM", b"POOL", b"CTXT", b"EVNT", b"SEGS", b"ANNO", b"NAME", b"dmem", b"fact",
+    b"SETS", b"NOTE",
+];
 /// What every file may become, however small it is.
 const FLOOR: u64 = 16 << 20;
 /// The largest size of a block or a segment, in bytes, and the latest time, in microseconds: as in snapshots, more than
@@ -136,6 +139,8 @@ struct State {
     settings: Option<crate::AllocatorSettings>,
     annotations: Vec<Annotation>,
     names: Vec<Name>,
+    device_memory: Vec<DeviceMemory>,
+    facts: Vec<(String, String)>,
     notes: Vec<Note>,
     segments: Vec<(u32, Vec<Segment>)>,
     /// Bytes of memory that what was read takes, about, and that it may take.
@@ -162,6 +167,8 @@ impl State {
             settings: None,
             annotations: Vec::new(),
             names: Vec::new(),
+            device_memory: Vec::new(),
+            facts: Vec::new(),
             notes: Vec::new(),
             segments: Vec::new(),
             taken: 0,
@@ -218,6 +225,14 @@ impl State {
             b"SEGS" => self.segments(&mut cursor)?,
             b"ANNO" => self.annotations(&mut cursor)?,
             b"NAME" => self.names(&mut cursor)?,
+            b"dmem" => self.device_memory(&mut cursor)?,
+            b"fact" => {
+                for _ in 0..cursor.count(2)? {
+                    let (name, value) = (cursor.text()?, cursor.text()?);
+                    self.take(1, 96 + name.len() + value.len())?;
+                    self.facts.push((name.to_owned(), value.to_owned()));
+                }
+            }
             b"SETS" => {
                 // Pairs of texts, of two bytes at least.
                 self.take(cursor.bytes.len() / 2, 56)?;
@@ -381,6 +396,36 @@ impl State {
         Ok(())
     }
 
+    fn device_memory(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Problem> {
+        let count = cursor.count(7)?;
+        self.take(count, 160)?;
+        let devices = cursor.column(count, Cursor::small)?;
+        let times_us = cursor.deltas(count)?;
+        if times_us.iter().any(|&time| time > MOST_TIME_US) {
+            return Err("a time is out of range");
+        }
+        let total = cursor.column(count, size)?;
+        let free = cursor.column(count, size)?;
+        let reserved = cursor.column(count, size)?;
+        let own = cursor.column(count, Cursor::number)?;
+        let others = cursor.column(count, Cursor::number)?;
+        if own.iter().chain(&others).any(|&bytes| bytes > MOST_SIZE + 1) {
+            return Err("a size is out of range");
+        }
+        for (row, device) in devices.into_iter().enumerate() {
+            self.device_memory.push(DeviceMemory {
+                device: DeviceId::new(device),
+                time_us: times_us[row],
+                total: total[row],
+                free: free[row],
+                reserved: reserved[row],
+                own: own[row].checked_sub(1),
+                others: others[row].checked_sub(1),
+            });
+        }
+        Ok(())
+    }
+
     fn annotations(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Problem> {
         let count = cursor.count(4)?;
         self.take(count, 56)?;
@@ -429,6 +474,8 @@ impl State {
         }
         self.recording.annotations.append(&mut self.annotations);
         self.recording.names.append(&mut self.names);
+        self.recording.device_memory.append(&mut self.device_memory);
+        self.recording.facts.append(&mut self.facts);
         self.recording.notes.append(&mut self.notes);
         if let Some(settings) = self.settings.take() {
             self.recording.settings = settings;

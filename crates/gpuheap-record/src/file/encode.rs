@@ -32,6 +32,8 @@ pub struct Writer<W: Write> {
     contexts: usize,
     annotations: usize,
     names: usize,
+    device_memory: usize,
+    facts: usize,
     notes: usize,
     /// Events written so far, by device.
     events: Vec<(u32, usize)>,
@@ -52,6 +54,8 @@ impl<W: Write> Writer<W> {
             contexts: 0,
             annotations: 0,
             names: 0,
+            device_memory: 0,
+            facts: 0,
             notes: 0,
             events: Vec::new(),
         })
@@ -254,6 +258,29 @@ impl<W: Write> Writer<W> {
             sink.deltas(rows.iter().map(|row| row.address));
         })?;
         self.names = recording.names.len();
+
+        let memory = &recording.device_memory[self.device_memory.min(recording.device_memory.len())..];
+        self.table(*b"dmem", memory, |sink, rows| {
+            sink.column(rows.iter().map(|row| u64::from(row.device.get())));
+            sink.deltas(rows.iter().map(|row| row.time_us));
+            sink.column(rows.iter().map(|row| row.total));
+            sink.column(rows.iter().map(|row| row.free));
+            sink.column(rows.iter().map(|row| row.reserved));
+            let known = |bytes: Option<u64>| bytes.map_or(0, |bytes| bytes.saturating_add(1));
+            sink.column(rows.iter().map(|row| known(row.own)));
+            sink.column(rows.iter().map(|row| known(row.others)));
+        })?;
+        self.device_memory = recording.device_memory.len();
+
+        let facts = &recording.facts[self.facts.min(recording.facts.len())..];
+        let facts: Vec<(&str, &str)> = facts.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        self.table(*b"fact", &facts, |sink, facts| {
+            for (name, value) in facts {
+                sink.text(name);
+                sink.text(value);
+            }
+        })?;
+        self.facts = recording.facts.len();
 
         let settings = &recording.settings;
         let mut sink = Sink::default();

@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::{FileError, Loaded, MAGIC, Writer, read, write};
 use crate::{
-    Annotation, AnnotationStage, Block, BlockState, Context, DeviceId, DeviceRecording, Event, EventKind, Frame, Name,
-    NamedAs, Note, Recording, Segment, SegmentKind, StackId,
+    Annotation, AnnotationStage, Block, BlockState, Context, DeviceId, DeviceMemory, DeviceRecording, Event, EventKind,
+    Frame, Name, NamedAs, Note, Recording, Segment, SegmentKind, StackId,
 };
 
 /// Everything in a recording that a file keeps, as text: tables have no equality of their own.
@@ -20,7 +20,7 @@ fn content(recording: &Recording) -> String {
         recording.contexts.iter().collect::<Vec<_>>(),
         recording.devices.iter().map(device).collect::<Vec<_>>(),
         recording.host.as_ref().map(device),
-        (&recording.annotations, &recording.names),
+        (&recording.annotations, &recording.names, &recording.device_memory, &recording.facts),
         recording.settings,
         recording.notes,
     )
@@ -90,6 +90,20 @@ fn recording(rows: &[(u8, Row)], texts: &[String], late: &[u64]) -> Recording {
         let named_as = NamedAs::ALL[(address % 7) as usize];
         Name { device: DeviceId::new(1), address, time_us: address / 3, named_as, name: strings[0] }
     }));
+    recording.device_memory.extend(late.iter().map(|&bytes| {
+        let bytes = bytes % (1 << 46);
+        let (own, others) = (bytes.is_multiple_of(2).then_some(bytes), bytes.is_multiple_of(3).then_some(1 << 46));
+        DeviceMemory {
+            device: DeviceId::new(1),
+            time_us: bytes / 3,
+            total: 1 << 46,
+            free: bytes,
+            reserved: bytes / 2,
+            own,
+            others,
+        }
+    }));
+    recording.facts = texts.iter().map(|text| ("name".to_owned(), text.clone())).collect();
     recording.settings.conf = texts[0].clone();
     recording.settings.max_split_size = late.first().copied().filter(|&size| size < u64::MAX);
     recording.settings.garbage_collection_threshold = 0.25;

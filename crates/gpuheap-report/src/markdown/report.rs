@@ -70,9 +70,10 @@ fn ledger(page: &mut Page, report: &Report) {
         |name: &str, bytes: Bytes| vec![format!("**= {name}**"), format!("**{bytes}**"), String::new(), String::new()];
     let mut rows: Vec<Vec<String>> = parts.iter().map(|part| row(part, text::share(part.bytes, reserved))).collect();
     rows.push(sum("reserved", reserved));
-    if let Some(outside) = outside {
-        rows.push(row(&outside, String::new()));
-        rows.push(sum("limit", reserved + outside.bytes));
+    if !outside.is_empty() {
+        rows.extend(outside.iter().map(|part| row(part, String::new())));
+        let all = reserved + outside.iter().map(|part| part.bytes).sum::<Bytes>();
+        rows.push(sum(sentences::whole(&outside), all));
     }
     page.table(&["part", "bytes:", "share:", "what"], &rows);
 }

@@ -18,7 +18,7 @@ const SHARE: usize = 5;
 
 pub(super) fn show(page: &mut Page, report: &Report) {
     let (parts, outside) = sentences::ledger(report);
-    if parts.is_empty() && outside.is_none() {
+    if parts.is_empty() && outside.is_empty() {
         return;
     }
     page.heading(&format!("Where the memory was {}", sentences::moment(report.ledger_at)));
@@ -60,11 +60,14 @@ pub(super) fn show(page: &mut Page, report: &Report) {
         row(page, Role::Faint, &rest_name, rest_bytes);
     }
     sum(page, "= reserved", reserved);
-    if let Some(outside) = outside {
-        let (name, size) = figures(page, &outside.part, outside.bytes);
-        page.line(Line::of(Role::Plain, "  ").with(role(outside), &name).with(Role::Plain, &size));
-        detail(page, outside);
-        sum(page, "= limit", reserved + outside.bytes);
+    for part in &outside {
+        let (name, size) = figures(page, &part.part, part.bytes);
+        page.line(Line::of(Role::Plain, "  ").with(role(part), &name).with(Role::Plain, &size));
+        detail(page, part);
+    }
+    if !outside.is_empty() {
+        let all = reserved + outside.iter().map(|part| part.bytes).sum::<Bytes>();
+        sum(page, &format!("= {}", sentences::whole(&outside)), all);
     }
 }
 

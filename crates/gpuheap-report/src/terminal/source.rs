@@ -17,4 +17,8 @@ pub(super) fn show(page: &mut Page, report: &Report) {
     page.field("Policy", Role::Plain, &report.replay.policy);
     page.field("Settings", Role::Plain, &text::settings(&source.conf));
     page.field("History", Role::Plain, &sentences::history(report));
+    if !source.facts.is_empty() {
+        let facts: Vec<String> = source.facts.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        page.field("Program", Role::Plain, &facts.join(", "));
+    }
 }

@@ -97,6 +97,8 @@ pub(crate) fn healthy() -> Report {
             reserved_before: Bytes::ZERO,
             duration_us: 940_720,
             conf: String::new(),
+            device_bytes: None,
+            facts: Default::default(),
             notes: Vec::new(),
         },
         verdict: Verdict {

@@ -325,7 +325,10 @@ impl Page<'_> {
         let total: Bytes = ledger.iter().map(|part| part.bytes).sum();
         if let Some(outside) = ledger.iter().find(|part| part.kind == PartKind::Outside) {
             let left = Bytes::new(total.get().saturating_sub(reserved));
-            parts.push(part(&outside.part, PartKind::Outside, None, left, ""));
+            // What the driver told of was at another moment.
+            let is_limit = sentences::whole(&[outside]) == "limit";
+            let name = if is_limit { &outside.part } else { "not reserved by PyTorch" };
+            parts.push(part(name, PartKind::Outside, None, left, ""));
         }
         parts
     }
