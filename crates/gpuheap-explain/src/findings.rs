@@ -1,12 +1,12 @@
 //! Findings: what the analyses found, each with its evidence, its place and what to do about it.
 
 mod fragmentation;
-mod growth;
+pub(crate) mod growth;
 mod kept;
 mod leak;
 mod oom;
 mod pending;
-mod sawtooth;
+pub(crate) mod sawtooth;
 mod settings;
 mod stranded;
 

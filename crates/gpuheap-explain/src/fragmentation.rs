@@ -8,9 +8,9 @@ use crate::lifetimes::Tick;
 use crate::replay::Replay;
 
 /// From this share of the most reserved memory on, waste is a finding.
-const SHARE: f64 = 0.2;
+pub(crate) const SHARE: f64 = 0.2;
 /// Less than ten of the allocator's 20 MiB segments is its granularity, not a fault.
-const FEWEST_BYTES: Bytes = Bytes::new(10 * (20 << 20));
+pub(crate) const FEWEST_BYTES: Bytes = Bytes::new(10 * (20 << 20));
 
 /// How much more was reserved than was ever needed at once.
 #[derive(Clone, PartialEq, Debug)]

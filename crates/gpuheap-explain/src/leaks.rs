@@ -45,16 +45,21 @@ pub(crate) struct Window {
 impl Window {
     /// The window over `boundaries`; `None` if there are too few steps to tell anything.
     pub(crate) fn new(boundaries: &[Tick]) -> Option<Self> {
-        let steps = boundaries.len();
         let horizon = *boundaries.last()?;
-        if steps < FEWEST_BOUNDARIES {
-            return None;
-        }
-        let warm_up = (steps / 5).max(2);
-        let tail = ((steps - warm_up) / 10).max(1);
-        let judged = warm_up..steps - 1 - tail;
-        (judged.len() >= 3).then_some(Self { steps, judged, warm_up, horizon })
+        let (warm_up, judged) = judged(boundaries.len())?;
+        Some(Self { steps: boundaries.len(), judged, warm_up, horizon })
     }
+}
+
+/// Of so many steps the first ones, which make what stays, and those that are judged; `None` if there are too few.
+pub(crate) fn judged(steps: usize) -> Option<(usize, std::ops::Range<usize>)> {
+    if steps < FEWEST_BOUNDARIES {
+        return None;
+    }
+    let warm_up = (steps / 5).max(2);
+    let tail = ((steps - warm_up) / 10).max(1);
+    let judged = warm_up..steps - 1 - tail;
+    (judged.len() >= 3).then_some((warm_up, judged))
 }
 
 /// One place whose memory survives.
@@ -111,10 +116,17 @@ impl LeakAnalysis {
                 Confidence::Low
             }
             _ if main.is_some_and(|main| main.began_late.is_some()) => Confidence::Medium,
-            (steps, balance) if steps >= 12 && balance >= 0.8 => Confidence::High,
-            (steps, _) if steps >= 6 => Confidence::Medium,
-            _ => Confidence::Low,
+            (steps, balance) => confidence(steps, balance),
         }
+    }
+}
+
+/// How sure a growth is that so many judged steps show, in the parts of the window as much alike as `balance` says.
+pub(crate) fn confidence(judged: usize, balance: f64) -> Confidence {
+    match (judged, balance) {
+        (steps, balance) if steps >= 12 && balance >= 0.8 => Confidence::High,
+        (steps, _) if steps >= 6 => Confidence::Medium,
+        _ => Confidence::Low,
     }
 }
 
@@ -235,18 +247,29 @@ pub(crate) fn group_of(row: &Allocation, phases: &Phases) -> GroupKey {
     GroupKey { stack: root, frameless_size: row.requested.max(1) }
 }
 
-fn balance(thirds: &[usize; 3]) -> f64 {
+/// The smallest over the largest of three parts.
+pub(crate) fn balance(thirds: &[usize; 3]) -> f64 {
     let (fewest, most) = (thirds.iter().min().copied().unwrap_or(0), thirds.iter().max().copied().unwrap_or(0));
     if most == 0 { 0.0 } else { fewest as f64 / most as f64 }
+}
+
+/// From this balance on the parts are alike.
+pub(crate) const BALANCED: f64 = 0.5;
+/// A growth that began late is one after this many steps …
+pub(crate) const LATE_STEPS: usize = 12;
+
+/// … in at least this share of which it grew.
+pub(crate) fn grew_in_most(steps_that_grew: usize, since: usize) -> bool {
+    since >= LATE_STEPS && steps_that_grew * 10 >= since * 8
 }
 
 /// Survivors in every part of the window alike; or in nearly every step from some step on, for long.
 fn is_suspect(group: &Survivors, window: &Window) -> bool {
     if group.thirds.iter().all(|&count| count > 0) {
-        return balance(&group.thirds) >= 0.5;
+        return balance(&group.thirds) >= BALANCED;
     }
     let since = window.judged.end - group.first;
-    group.thirds[0] == 0 && since >= 12 && group.steps.len() * 10 >= since * 8
+    group.thirds[0] == 0 && grew_in_most(group.steps.len(), since)
 }
 
 struct Curve {

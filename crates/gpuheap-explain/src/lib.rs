@@ -16,6 +16,7 @@ mod findings;
 mod fragmentation;
 mod frames;
 mod gaps;
+pub mod health;
 mod holders;
 mod initial;
 mod layout;

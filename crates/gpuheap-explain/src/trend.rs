@@ -6,14 +6,17 @@ const MOST_POINTS: usize = 192;
 /// The Theil-Sen slope of a series with one value a step: the median of the slopes of all pairs, in units a step.
 /// 0 for fewer than two values.
 pub(crate) fn slope(values: &[u64]) -> f64 {
-    let stride = values.len().div_ceil(MOST_POINTS).max(1);
-    let points: Vec<(f64, f64)> =
-        values.iter().enumerate().step_by(stride).map(|(index, &value)| (index as f64, value as f64)).collect();
+    slope_of(values.len(), |index| (index as f64, values[index] as f64))
+}
+
+/// The same of `count` points at any distances, `at` being their places and values; points at one place are no pair.
+pub(crate) fn slope_of(count: usize, at: impl Fn(usize) -> (f64, f64)) -> f64 {
+    let stride = count.div_ceil(MOST_POINTS).max(1);
+    let points: Vec<(f64, f64)> = (0..count).step_by(stride).map(at).collect();
     let mut slopes = Vec::with_capacity(points.len() * points.len().saturating_sub(1) / 2);
     for (index, from) in points.iter().enumerate() {
-        for to in &points[index + 1..] {
-            slopes.push((to.1 - from.1) / (to.0 - from.0));
-        }
+        let pairs = points[index + 1..].iter().filter(|to| to.0 > from.0);
+        slopes.extend(pairs.map(|to| (to.1 - from.1) / (to.0 - from.0)));
     }
     median(&mut slopes)
 }

@@ -11,14 +11,22 @@ const SHARE: f64 = 0.02;
 /// How much of the variation a straight line must explain.
 const STRAIGHT: f64 = 0.8;
 
+/// Whether a level, from the end of the warm-up on, rises steadily by `per_step` and still does.
+pub(crate) fn is_trend(curve: &[u64], per_step: f64, judged: usize) -> bool {
+    let growth = self::per_step(per_step * judged as f64);
+    let level = Bytes::new(curve.last().copied().unwrap_or(0));
+    per_step > 0.0
+        && growth.share_of(level) >= SHARE
+        && straightness(curve) >= STRAIGHT
+        // A buffer that has filled no longer grows.
+        && slope(&curve[curve.len() - curve.len() / 3..]) > 0.3 * per_step
+}
+
 pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
     let (steps, analysis) = facts.leaks.first()?;
     let growth = per_step(analysis.total_slope * analysis.window.judged.len() as f64);
-    let level = Bytes::new(*analysis.total_curve.last()?);
     let curve = &analysis.total_curve[analysis.window.warm_up..];
-    let is_trend = analysis.total_slope > 0.0 && growth.share_of(level) >= SHARE && straightness(curve) >= STRAIGHT;
-    // A buffer that has filled no longer grows.
-    let is_trend = is_trend && slope(&curve[curve.len() - curve.len() / 3..]) > 0.3 * analysis.total_slope;
+    let is_trend = is_trend(curve, analysis.total_slope, analysis.window.judged.len());
     if !analysis.groups.is_empty() || facts.sawtooth.is_some() || !is_trend {
         return None;
     }

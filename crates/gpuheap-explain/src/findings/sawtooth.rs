@@ -7,7 +7,7 @@ use crate::frames::{site, sites};
 use crate::report::{Confidence, Finding, FindingKind, Remedy};
 
 /// Whether the garbage is worth a word: this share of the most allocated memory.
-const SHARE: f64 = 0.02;
+pub(crate) const SHARE: f64 = 0.02;
 
 pub(crate) fn find(facts: &Facts<'_>) -> Option<Finding> {
     let sawtooth = facts.sawtooth.as_ref()?;
