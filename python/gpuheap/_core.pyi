@@ -1,6 +1,6 @@
 """The extension module: what the Rust crates do, for Python."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Final, Literal
 
@@ -46,11 +46,18 @@ def convert(source: _Path | bytes, out: _Path, /) -> None:
     >>> gpuheap.convert("snapshot.pickle", "run.gpuheap")
     """
 
-def save(source: bytes, out: _Path, /, *, names: Sequence[tuple[Any, ...]], notes: Sequence[str]) -> None:
-    """Write a pickled snapshot of this process as a recording, with what the program says of itself.
+def save(source: bytes, out: _Path, beside: Mapping[str, Any], /) -> None:
+    """Write a pickled snapshot of this process as a recording, with what the program says of itself in ``beside``.
 
-    ``names`` are rows of device, address, microseconds of Unix time, kind and name; kinds are ``parameter``,
-    ``gradient``, ``optimizer_state``, ``activation``, ``input``, ``cache``, and anything else.
+    All of these have to be there; times are microseconds of Unix time, sizes bytes.
+
+    - ``names``: rows of device, address, time, kind and name; kinds are ``parameter``, ``gradient``,
+      ``optimizer_state``, ``activation``, ``input``, ``cache``, and anything else
+    - ``gaps``: rows of from and to, in which no stacks were recorded: they are told from the rest of the recording
+    - ``memory``: rows of device, time, total, free and reserved bytes, and what this process and what others held (or
+      None), as the driver says
+    - ``facts``: rows of a name and a value, such as versions
+    - ``notes``: sentences for the reader of the report
 
     Raises :class:`gpuheap.Error` if the snapshot cannot be read or the file not written.
     """

@@ -83,17 +83,16 @@ mod core_module {
     }
 
     #[pyfunction]
-    #[pyo3(signature = (source, out, /, *, names, notes))]
+    #[pyo3(signature = (source, out, beside, /))]
     fn save(
         py: Python<'_>,
         source: PyBackedBytes,
         out: PathBuf,
-        names: Vec<record::Label>,
-        notes: Vec<String>,
+        beside: record::Beside,
     ) -> PyResult<()> {
         work::run(py, move |running| {
             let mut recording = super::read_bytes(&source)?;
-            record::add(&mut recording, names, notes);
+            record::add(&mut recording, beside);
             files::replace(&out, running, |file| write_recording(&recording, file))
         })
     }
