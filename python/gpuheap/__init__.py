@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from gpuheap._core import html as html
     from gpuheap._core import main as main
     from gpuheap._core import version as __version__
+    from gpuheap.batch_size import BatchSize as BatchSize
+    from gpuheap.batch_size import BatchSizeError as BatchSizeError
+    from gpuheap.batch_size import find_batch_size as find_batch_size
     from gpuheap.errors import Error as Error
     from gpuheap.holders import holders as holders
     from gpuheap.isolate import Isolate as Isolate
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 
 # Public names and the modules that define them.
 _EXPORTS = {
+    "BatchSize": "gpuheap.batch_size",
+    "BatchSizeError": "gpuheap.batch_size",
     "BudgetExceeded": "gpuheap.scope",
     "Error": "gpuheap.errors",
     "Isolate": "gpuheap.isolate",
@@ -53,6 +58,7 @@ _EXPORTS = {
     "Recording": "gpuheap.record",
     "convert": "gpuheap._core",
     "explain": "gpuheap._core",
+    "find_batch_size": "gpuheap.batch_size",
     "holders": "gpuheap.holders",
     "html": "gpuheap._core",
     "isolate": "gpuheap.isolate",
@@ -65,6 +71,8 @@ _EXPORTS = {
 }
 
 __all__ = [
+    "BatchSize",
+    "BatchSizeError",
     "BudgetExceeded",
     "Error",
     "Isolate",
@@ -78,6 +86,7 @@ __all__ = [
     "__version__",
     "convert",
     "explain",
+    "find_batch_size",
     "holders",
     "html",
     "isolate",
