@@ -139,6 +139,7 @@ pub(crate) fn report(recording: &Recording, basis: &Basis, options: &Options) ->
         .filter_map(|(name, tick)| Some((name, account(tick?))))
         .collect(),
         holders: holders(recording, replay, classes, phases, marks, tick),
+        named: basis.names.at(recording, replay, classes, tick),
         steps: Steps { count: steps.ticks.len() as u64, how: steps.source, unit: steps.unit.clone() },
         findings,
         replay: replay.check.clone(),

@@ -4,10 +4,16 @@
 //! then.
 
 use foldhash::HashMap;
-use gpuheap_record::{DeviceRecording, NamedAs, Recording, StringId};
+use gpuheap_record::{Bytes, DeviceRecording, NamedAs, Recording, StringId};
+
+use crate::classes::Classes;
+use crate::replay::Replay;
+use crate::report::{Class, Named};
 
 use crate::lifetimes::{AllocationId, Allocations, Tick};
 
+/// How many names a report has.
+const MOST_NAMED: usize = 30;
 /// How many blocks below an address are looked at for one that reaches over it.
 const MOST_BELOW: usize = 256;
 
@@ -42,6 +48,27 @@ impl Names {
             }
         }
         Self { of }
+    }
+
+    /// What was live at `tick`, by its name: the [`MOST_NAMED`] largest.
+    pub(crate) fn at(&self, recording: &Recording, replay: &Replay, classes: &Classes, tick: Tick) -> Vec<Named> {
+        let rows = replay.allocations.rows();
+        let mut sums: HashMap<(Class, StringId), (u64, u64)> = HashMap::default();
+        for (&id, &(_, name)) in self.of.iter().filter(|(id, _)| rows[id.index()].is_live_at(tick)) {
+            let (bytes, blocks) = sums.entry((classes.class(id), name)).or_default();
+            *bytes = bytes.saturating_add(rows[id.index()].size);
+            *blocks += 1;
+        }
+        let mut named: Vec<Named> = sums
+            .into_iter()
+            .map(|((class, name), (bytes, blocks))| {
+                let name = recording.strings.text(name).to_owned();
+                Named { name, class, bytes: Bytes::new(bytes), blocks }
+            })
+            .collect();
+        named.sort_unstable_by(|a, b| (b.bytes, a.class, &a.name).cmp(&(a.bytes, b.class, &b.name)));
+        named.truncate(MOST_NAMED);
+        named
     }
 
     /// What the program calls an allocation.

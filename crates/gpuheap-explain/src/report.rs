@@ -47,6 +47,9 @@ pub struct Report {
     pub ledgers: Vec<(MomentName, Vec<LedgerPart>)>,
     /// The sites that held most at that moment, largest first.
     pub holders: Vec<Holder>,
+    /// What the program itself calls the memory at that moment, largest first; empty where the recording has no names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub named: Vec<Named>,
     /// The turns of the program's loop.
     pub steps: Steps,
     /// What is wrong, the most important first. Empty if nothing is.
@@ -275,6 +278,19 @@ pub struct Holder {
     pub blocks: u64,
     /// What to show where there is no site, such as `backward pass started at train.py:16`.
     pub label: String,
+}
+
+/// Memory that the program has one name for, at a moment.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Named {
+    /// The name, such as `model.layers.3.weight`, or `model.layers.3` for what a module's forward pass made.
+    pub name: String,
+    /// The class that the name gives.
+    pub class: Class,
+    /// Allocated bytes.
+    pub bytes: Bytes,
+    /// Blocks.
+    pub blocks: u64,
 }
 
 /// A failed allocation.

@@ -8,6 +8,7 @@ mod findings;
 mod holders;
 mod ledger;
 mod moments;
+mod named;
 mod oom;
 mod page;
 mod palette;
@@ -69,6 +70,7 @@ pub(crate) fn report(report: &Report, style: Style) -> String {
         findings::show(&mut page, report);
         oom::show(&mut page, report);
         holders::show_all(&mut page, report);
+        named::show(&mut page, report);
         classes::show(&mut page, report);
         moments::show(&mut page, report);
         source::show(&mut page, report);

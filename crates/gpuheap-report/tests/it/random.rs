@@ -1,6 +1,6 @@
 //! Reports with whatever a file may hold in its names.
 
-use gpuheap_explain::{Confidence, Report, Site};
+use gpuheap_explain::{Class, Confidence, Named, Report, Site};
 use gpuheap_record::Bytes;
 use gpuheap_report::{Style, render, to_json, to_markdown};
 use proptest::prelude::*;
@@ -46,6 +46,19 @@ fn reports() -> impl Strategy<Value = Report> {
             holder.site = more.then(|| places[1].clone());
             holder.label.clone_from(&texts[7]);
             holder.bytes = Bytes::new(*size);
+        }
+        if more {
+            report.source.facts = texts.iter().zip(&texts).map(|(name, value)| (name.clone(), value.clone())).collect();
+            report.named = texts
+                .iter()
+                .zip(&sizes)
+                .map(|(name, &bytes)| Named {
+                    name: name.clone(),
+                    class: Class::Unknown,
+                    bytes: Bytes::new(bytes),
+                    blocks: bytes,
+                })
+                .collect();
         }
         for finding in &mut report.findings {
             finding.title.clone_from(&texts[5]);

@@ -150,6 +150,7 @@ pub(crate) fn healthy() -> Report {
             ),
             holder(None, Class::Gradients, mib(1_279), 394, "backward pass started at train.py:41"),
         ],
+        named: Vec::new(),
         steps: Steps { count: 10, how: StepSource::Annotation, unit: "optimizer step".to_owned() },
         findings: Vec::new(),
         replay: ReplayCheck {
@@ -394,6 +395,7 @@ pub(crate) fn oom() -> Report {
             part("not reserved by PyTorch", PartKind::Outside, mib(1_440), "the CUDA context, libraries, others"),
         ],
         holders,
+        named: Vec::new(),
         steps: Steps { count: 0, how: StepSource::None, unit: String::new() },
         findings: vec![Finding {
             id: "oom-1".to_owned(),

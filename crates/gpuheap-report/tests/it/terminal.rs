@@ -65,6 +65,33 @@ fn details_show_everything() {
 }
 
 #[test]
+fn a_recording_of_our_own_says_more() {
+    let mut report = samples::healthy();
+    let part = |part: &str, mib: u64| gpuheap_explain::LedgerPart {
+        part: part.to_owned(),
+        kind: gpuheap_explain::PartKind::Outside,
+        class: None,
+        bytes: samples::mib(mib),
+        detail: "by NVML".to_owned(),
+    };
+    report.ledger.extend([part("other processes", 300), part("free on the device", 60_000)]);
+    let facts = [("PyTorch", "2.11.0"), ("driver", "580.1")];
+    report.source.facts = facts.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    report.named = vec![gpuheap_explain::Named {
+        name: "model.layers.3".to_owned(),
+        class: gpuheap_explain::Class::Activations,
+        bytes: samples::mib(96),
+        blocks: 12,
+    }];
+    let text = render(&report, &Style { details: true, ..plain(100) });
+    for line in ["= device", "other processes", "PyTorch 2.11.0, driver 580.1", "Memory with names", "model.layers.3"] {
+        assert!(text.contains(line), "{line}:\n{text}");
+    }
+    assert!(!text.contains("= limit"), "{text}");
+    assert!(gpuheap_report::to_markdown(&report).contains("**= device**"));
+}
+
+#[test]
 fn an_empty_recording_is_no_trouble() {
     let mut report = samples::healthy();
     report.ledger.clear();
