@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from gpuheap._frameworks import jax as jax_
+from gpuheap._frameworks import tensorflow as tensorflow_
 from gpuheap._frameworks.cupy import loaded_cupy, pool_bytes
-from gpuheap._frameworks.jax import loaded_jax
-from gpuheap._frameworks.tensorflow import loaded_tensorflow
 from gpuheap._frameworks.torch import cuda_devices
 from gpuheap._tensors import loaded_torch
 
@@ -26,9 +26,12 @@ class Memory:
     total: int | None
     """Bytes on the devices."""
     reserved: int
-    """Bytes that the allocators of PyTorch and CuPy have taken from the driver."""
+    """Bytes that the frameworks' allocators have taken from the driver. TensorFlow does not tell: what it has handed
+    out stands for it."""
     allocated: int
     """Bytes that they have handed out."""
+    by_framework: dict[str, int] = field(default_factory=dict)
+    """The same by framework: `PyTorch`, `CuPy`, `JAX`, `TensorFlow`; those that have handed out something."""
 
 
 class _NvmlMemory(ctypes.Structure):
@@ -72,9 +75,10 @@ def measure() -> Memory:
     """Looks. Costs some microseconds per device, and the same again for each allocator."""
     source: str | None = None
     free = total = None
-    reserved = allocated = 0
-    torch = loaded_torch()
+    taken: dict[str, tuple[int, int]] = {}
+    torch, cupy, tensorflow = loaded_torch(), loaded_cupy(), tensorflow_.loaded_tensorflow()
     if torch is not None:
+        reserved = allocated = 0
         devices = cuda_devices(torch)
         for device in devices:
             device_free, device_total = torch.cuda.mem_get_info(device)
@@ -85,15 +89,26 @@ def measure() -> Memory:
         xpu = _torch_xpu(torch)
         if xpu is not None:
             reserved, allocated = reserved + xpu[0], allocated + xpu[1]
-    cupy = loaded_cupy()
+        taken["PyTorch"] = reserved, allocated
     if cupy is not None:
-        pool_total, pool_used = pool_bytes(cupy)
-        reserved, allocated = reserved + pool_total, allocated + pool_used
-        if source is None and pool_total:
+        taken["CuPy"] = pool_bytes(cupy)
+        if source is None and taken["CuPy"][0]:
             device_free, device_total = cupy.cuda.runtime.memGetInfo()
             source, free, total = "cupy", int(device_free), int(device_total)
-    if source is None and (cupy is not None or loaded_jax() is not None or loaded_tensorflow() is not None):
+    if jax_.loaded_jax() is not None:
+        taken["JAX"] = jax_.pool_bytes()
+    if tensorflow is not None:
+        used = tensorflow_.allocated_bytes(tensorflow)
+        taken["TensorFlow"] = used, used
+    if source is None and (cupy is not None or jax_.loaded_jax() is not None or tensorflow is not None):
         seen = nvml_free()
         if seen is not None:
             source, free, total = "NVML", seen[0], seen[1]
-    return Memory(source, free, total, reserved, allocated)
+    return Memory(
+        source,
+        free,
+        total,
+        sum(reserved for reserved, _ in taken.values()),
+        sum(allocated for _, allocated in taken.values()),
+        {name: allocated for name, (_, allocated) in taken.items() if allocated},
+    )

@@ -57,8 +57,9 @@ class Released:
     after: Memory
     """The devices after the last."""
     by_class: dict[str, int]
-    """Bytes that live tensors hold, by class, each storage once. `not visible to Python` is the rest of what the
-    allocators have handed out: saved by autograd without a tensor in Python, workspaces, rounding."""
+    """Bytes that live tensors of PyTorch hold, by class, each storage once. `not visible to Python` is the rest of what
+    its allocator has handed out: saved by autograd without a tensor in Python, workspaces, rounding. What the others
+    hold is one class each: `CuPy`, `JAX`, `TensorFlow`."""
     largest: tuple[Held, ...]
     """The largest storages that no class explains, with their holders."""
     notes: tuple[str, ...]

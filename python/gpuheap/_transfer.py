@@ -164,9 +164,29 @@ def _reduce_array(obj: Any) -> Any:
     if module.startswith("cupy") and type(obj).__name__ == "ndarray":
         return obj.get().__reduce_ex__(5)
     if module.startswith("jax") and hasattr(obj, "addressable_shards"):
-        numpy = importlib.import_module("numpy")
-        return numpy.asarray(obj).__reduce_ex__(5)
+        return _as_numpy(obj)
+    if module.startswith("tensorflow"):
+        return _reduce_tensorflow(obj)
     return NotImplemented
+
+
+def _reduce_tensorflow(obj: Any) -> Any:
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None or not hasattr(tensorflow, "Variable"):
+        return NotImplemented
+    # A tensor of a function that is being traced has no value.
+    if isinstance(obj, (tensorflow.Tensor, tensorflow.Variable)) and hasattr(obj, "numpy"):
+        # As a tensor, it would start TensorFlow over there, which takes most of every GPU.
+        return _as_numpy(obj.numpy())
+    if isinstance(obj, (tensorflow.RaggedTensor, tensorflow.SparseTensor, tensorflow.IndexedSlices)):
+        # These are made of tensors, and broken if they are made of NumPy arrays.
+        return pickle.loads, (pickle.dumps(obj, protocol=5),)
+    return NotImplemented
+
+
+def _as_numpy(array: Any) -> Any:
+    numpy = importlib.import_module("numpy")
+    return numpy.asarray(array).__reduce_ex__(5)
 
 
 def _reduce_tensor(torch: Any, tensor: Any) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
+from gpuheap._arrays import Array, array_of
 from gpuheap._bytes import bytes_text
 from gpuheap._names import Names
 from gpuheap._objects import class_name, is_instance
@@ -165,8 +166,8 @@ def holders(x: Any, *, limit: int = 8, depth: int = 48, budget: float | None = N
     alive by the search once it is over, or by its result.
 
     Args:
-        x: a tensor, any other object, or the address of a tensor's memory as an `int` (`x.data_ptr()`, or an address
-            out of a recording).
+        x: a tensor, an array, any other object, or the address of a tensor's memory as an `int` (`x.data_ptr()`, or an
+            address out of a recording).
         limit: how many holders are enough. All at the distance where the last of them is found are returned.
         depth: how long a path may be, in objects (an attribute is two: the instance and its dictionary).
         budget: how long the search may take, in seconds [default: 5]. One look at the references of the whole heap
@@ -210,6 +211,7 @@ def _search(x: Any, limit: int, depth: int, deadline: float, started: float) -> 
     storages: tuple[Storage, ...] = ()
     targets: list[Node] = []
     by_address = type(x) is int
+    array: Array | None = None
     if world is not None and by_address:
         storage = world.at_address(x)
         if storage is None:
@@ -223,7 +225,8 @@ def _search(x: Any, limit: int, depth: int, deadline: float, started: float) -> 
         subject = tensor_text(world.torch, x)
         targets.append(Node(x, None, None))
     else:
-        subject = f"a {class_name(type(x))}"
+        array = array_of(x)
+        subject = _a(class_name(type(x))) if array is None else array.text
         targets.append(Node(x, None, None))
     ignore: list[Any] = [targets]
     if world is not None and storages:
@@ -235,23 +238,32 @@ def _search(x: Any, limit: int, depth: int, deadline: float, started: float) -> 
         search.use(world)
     search.run(targets, ignore)
     names = Names()
-    kept = None if world is None or not (storages or by_address) else sum(storage.bytes for storage in storages)
+    kept = needed = None
+    if storages and world is not None:
+        kept = sum(storage.bytes for storage in storages)
+        needed = None if by_address else needed_bytes(world.torch, x)
+    elif array is not None:
+        kept, needed = array.bytes, array.needed_bytes
     items = _items(search, names, world, storages)
     notes = [*search.notes, *(world.notes if world is not None else ())]
     # The interpreter freezes some hundred of its own objects since 3.12.
     if gc.get_freeze_count() > _FROZEN_AT_START:
         notes.append("objects frozen by `gc.freeze()` were not looked at")
     if not gc.is_tracked(x) and not by_address and not items:
-        notes.append(f"a {class_name(type(x))} is not tracked by the garbage collector: some holders may not be seen")
+        notes.append(f"{_a(class_name(type(x)))} is not tracked by the garbage collector: some holders may not be seen")
     return Holders(
         items,
         subject=subject,
         bytes=kept,
-        needed_bytes=needed_bytes(world.torch, x) if world is not None and storages and not by_address else None,
+        needed_bytes=needed,
         complete=search.complete,
         seconds=time.monotonic() - started,
         notes=notes,
     )
+
+
+def _a(name: str) -> str:
+    return f"{'an' if name[:1] in tuple('aeiouAEIO') else 'a'} {name}"
 
 
 def _nothing(subject: str, note: str, started: float) -> Holders:

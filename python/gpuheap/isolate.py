@@ -81,7 +81,8 @@ def isolate(
     on address space would break CUDA, which reserves far more than it uses.
 
     Functions may come from a notebook, a REPL, or be lambdas. Tensors cross as CPU copies in both directions, arrays
-    of JAX and CuPy as NumPy arrays; the graph of a computed tensor stays behind. What the call prints appears here.
+    of JAX, TensorFlow and CuPy as NumPy arrays; the graph of a computed tensor stays behind. What the call prints
+    appears here.
 
     Raises what the function raised, with the traceback of the other process as its cause; :class:`IsolateTimeout`,
     :class:`IsolateMemory`, :class:`IsolateCrash`; or :class:`IsolateError` if the exception cannot be made again here.

@@ -12,6 +12,7 @@ from gpuheap._device import Memory, measure
 from gpuheap._exceptions import drop_stored, handled_bytes
 from gpuheap._frameworks import cupy as cupy_
 from gpuheap._frameworks import jax as jax_
+from gpuheap._frameworks import keras as keras_
 from gpuheap._frameworks import notebook as notebook_
 from gpuheap._frameworks import tensorflow as tensorflow_
 from gpuheap._frameworks import torch as torch_
@@ -49,7 +50,7 @@ def release(
     Call it after an `except` block, not inside: the exception that is being handled keeps its frames.
 
     Frameworks are looked at only if the program has loaded them: PyTorch (CUDA, ROCm; XPU and MPS where they have the
-    same call), CuPy (pools, plans), JAX (compiled functions), TensorFlow (Keras' session, statistics).
+    same call), CuPy (pools, plans), JAX (compiled functions), Keras (its session), TensorFlow (statistics).
 
     Args:
         compiled: also drop what `torch.compile` has made; it compiles again when it is needed.
@@ -92,7 +93,7 @@ def release(
     for step in plan:
         result, now = _take(step, now)
         results.append(result)
-    results += _not_asked(compiled=compiled, graphs=graphs, notebook=notebook)
+    results += _not_asked(compiled=compiled, graphs=graphs, notebook=notebook, jax_buffers=jax_buffers)
     notes: list[str] = [] if problem is None else [problem]
     if pinned_by_error:
         notes.append(
@@ -153,6 +154,7 @@ def _plan(*, compiled: bool, graphs: bool, notebook: bool, jax_buffers: bool, tr
         yield from torch_.graph_steps(torch)
     if torch is not None and compiled:
         yield from torch_.compiled_steps(torch)
+    yield from keras_.steps()
     if tensorflow is not None:
         yield from tensorflow_.steps(tensorflow)
     if jax is not None:
@@ -166,7 +168,7 @@ def _plan(*, compiled: bool, graphs: bool, notebook: bool, jax_buffers: bool, tr
         yield from torch_.allocator_steps(torch)
 
 
-def _not_asked(*, compiled: bool, graphs: bool, notebook: bool) -> list[StepResult]:
+def _not_asked(*, compiled: bool, graphs: bool, notebook: bool, jax_buffers: bool) -> list[StepResult]:
     torch = loaded_torch()
     steps = []
     if torch is not None and not compiled and "torch._dynamo" in sys.modules:
@@ -175,6 +177,8 @@ def _not_asked(*, compiled: bool, graphs: bool, notebook: bool) -> list[StepResu
         steps.append(("CUDA graphs of compiled code", "`graphs=True` drops them"))
     if not notebook and "IPython" in sys.modules:
         steps.append(("outputs of the notebook", "`notebook=True` forgets them"))
+    if jax_.in_use() and not jax_buffers:
+        steps.append(("JAX's live arrays", "`jax_buffers=True` deletes them"))
     return [StepResult(name, "skipped", remark, 0, 0, 0, 0.0) for name, remark in steps]
 
 
@@ -186,7 +190,7 @@ def _finish() -> str:
     if cupy is not None and cupy_.pool_bytes(cupy)[0]:
         cupy.cuda.runtime.deviceSynchronize()
         waited.append("cupy")
-    if jax is not None and hasattr(jax, "effects_barrier"):
+    if jax is not None and jax_.in_use() and hasattr(jax, "effects_barrier"):
         jax.effects_barrier()
         waited.append("jax")
     if not waited:
@@ -198,7 +202,7 @@ def _drop_exceptions(everywhere: bool) -> str:
     errors, frames = drop_stored(everywhere=everywhere)
     if not errors:
         raise NotApplicable("none")
-    return f"{errors} exceptions, {frames} frames cleared"
+    return f"{errors} {'exception' if errors == 1 else 'exceptions'}, {frames} frames cleared"
 
 
 def _collect() -> str:
@@ -209,18 +213,25 @@ def _collect() -> str:
         collected += found
         if not found:
             break
-    return f"{collected} objects"
+    return f"{collected} {'object' if collected == 1 else 'objects'}"
 
 
 def _still_held(now: Memory, largest: int, budget: float) -> tuple[dict[str, int], tuple[Held, ...]]:
     torch = loaded_torch()
-    if torch is None or not hasattr(torch, "nn"):
-        return {}, ()
     on_device = now.reserved > 0 or now.source is not None
-    classes, unnamed = by_class(torch, "accelerator" if on_device else "cpu")
-    rest = now.allocated - sum(classes.values())
-    if on_device and rest > 0:
-        classes[_REST] = rest
+    classes: dict[str, int] = {}
+    unnamed: list[Large] = []
+    if torch is not None and hasattr(torch, "nn"):
+        classes, unnamed = by_class(torch, "accelerator" if on_device else "cpu")
+        rest = now.by_framework.get("PyTorch", 0) - sum(classes.values())
+        if on_device and rest > 0:
+            classes[_REST] = rest
+    others = {name: taken for name, taken in now.by_framework.items() if name != "PyTorch"}
+    if not on_device and jax_.loaded_jax() is not None:
+        others["JAX"] = jax_.host_bytes()
+    for name, taken in others.items():
+        if taken:
+            classes[name] = taken
     deadline = time.monotonic() + budget
     return classes, tuple(_with_holders(one, deadline) for one in unnamed[:largest])
 

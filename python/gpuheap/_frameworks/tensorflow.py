@@ -1,13 +1,14 @@
-"""TensorFlow: Keras' global state, and the statistics of the devices."""
+"""TensorFlow: what its devices have handed out, and their statistics."""
 
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Any
 
 from gpuheap._frameworks.step import NotApplicable, Step
 
-__all__ = ["loaded_tensorflow", "steps"]
+__all__ = ["allocated_bytes", "loaded_tensorflow", "steps"]
 
 
 def loaded_tensorflow() -> Any | None:
@@ -25,25 +26,32 @@ def _initialized() -> bool:
     return context is not None and bool(getattr(context, "_initialized", True))
 
 
-def steps(tensorflow: Any) -> list[Step]:
-    """What TensorFlow can give back. Its allocator keeps what it has taken until the process ends."""
+def _gpus(tensorflow: Any) -> list[str]:
+    """The GPUs on which TensorFlow runs, as its statistics call them: `GPU:0`."""
+    if not _initialized():
+        return []
+    return [device.name.removeprefix("/device:") for device in tensorflow.config.list_logical_devices("GPU")]
 
-    def session() -> str:
-        # The attribute loads Keras when it is first asked for.
-        keras = tensorflow.__dict__.get("keras") or sys.modules.get("keras")
-        if keras is None:
-            raise NotApplicable("Keras is not in use")
-        keras.backend.clear_session()
-        return "TensorFlow keeps the device memory itself until the process ends"
+
+def allocated_bytes(tensorflow: Any) -> int:
+    """What TensorFlow has handed out on its GPUs. What it has taken from the driver it does not tell."""
+    taken = 0
+    for name in _gpus(tensorflow):
+        # Not every allocator that can be chosen counts.
+        with suppress(Exception):
+            taken += int(tensorflow.config.experimental.get_memory_info(name)["current"])
+    return taken
+
+
+def steps(tensorflow: Any) -> list[Step]:
+    """What TensorFlow can reset. Its allocator keeps what it has taken until the process ends."""
 
     def statistics() -> str:
-        if not _initialized():
-            raise NotApplicable("no device is in use")
-        devices = [device.name for device in tensorflow.config.list_logical_devices("GPU")]
-        if not devices:
+        gpus = _gpus(tensorflow)
+        if not gpus:
             raise NotApplicable("no GPU is in use")
-        for name in devices:
-            tensorflow.config.experimental.reset_memory_stats(name.removeprefix("/device:"))
-        return ""
+        for name in gpus:
+            tensorflow.config.experimental.reset_memory_stats(name)
+        return "TensorFlow keeps the device memory itself until the process ends"
 
-    return [Step("Keras' session", session), Step("TensorFlow's statistics", statistics)]
+    return [Step("TensorFlow's statistics", statistics)]

@@ -93,7 +93,7 @@ def cache_steps(torch: Any) -> list[Step]:
         graphs = live_graphs(torch)
         if graphs:
             # A captured graph writes to the workspace by its address, also after it has been freed.
-            raise NotApplicable(f"{graphs} captured CUDA graphs may use them")
+            raise NotApplicable(f"{graphs} captured CUDA {'graph' if graphs == 1 else 'graphs'} may use them")
         clear()
         return ""
 
@@ -105,7 +105,7 @@ def cache_steps(torch: Any) -> list[Step]:
             cache.clear()
         if not plans:
             raise NotApplicable("no plans")
-        return f"{plans} plans"
+        return f"{plans} {'plan' if plans == 1 else 'plans'}"
 
     def ipc() -> str:
         _need_cuda(torch)
@@ -194,7 +194,8 @@ def graph_steps(torch: Any) -> list[Step]:
             trees.reset_cudagraph_trees()
         left = live_graphs(torch)
         if left:
-            return f"{left} captured graphs are held by the program; drop them to free their pools"
+            graphs = "1 captured graph is" if left == 1 else f"{left} captured graphs are"
+            return f"{graphs} held by the program; drop what holds them to free their pools"
         if trees is None:
             raise NotApplicable("no graph was captured")
         return ""
