@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from gpuheap._objects import class_module, class_name
+
 __all__ = ["Array", "array_of"]
 
 
@@ -27,7 +29,7 @@ def array_of(value: Any) -> Array | None:
     Types are told by their names: no other object is asked for anything.
     """
     kind = type(value)
-    read = _READERS.get((kind.__module__.partition(".")[0], kind.__name__))
+    read = _READERS.get((class_module(kind).partition(".")[0], class_name(kind)))
     try:
         return None if read is None else read(value)
     except Exception:  # deleted meanwhile, say

@@ -65,13 +65,13 @@ class Impostor:
         raise AssertionError(name)
 
 
-Impostor.__module__, Impostor.__name__ = "jaxlib.fake", "ArrayImpl"
+Impostor.__module__, Impostor.__qualname__ = "jaxlib.fake", "ArrayImpl"
 
 
 def test_what_only_looks_like_an_array_is_no_error() -> None:
     assert array_of(Impostor()) is None
     assert array_of([1]) is None
-    assert gpuheap.holders(Impostor()).subject == "an Impostor"
+    assert gpuheap.holders(Impostor()).subject == "an ArrayImpl"
 
 
 class FakeArray:
@@ -80,7 +80,7 @@ class FakeArray:
     shape, dtype, device, nbytes, base = (2, 3), "float32", "<CUDA Device 1>", 24, None
 
 
-FakeArray.__module__, FakeArray.__name__ = "cupy", "ndarray"
+FakeArray.__module__, FakeArray.__qualname__ = "cupy", "ndarray"
 
 
 def test_an_array_of_cupy() -> None:
