@@ -10,8 +10,11 @@ mod interpreters;
 
 use std::env;
 use std::fs;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Instant;
 
 use self::environment::Environment;
@@ -96,10 +99,31 @@ fn test(workspace: &Workspace, environment: &Environment, arguments: &[String]) 
         return Ok(workspace::run(pytest().args(arguments)).is_ok());
     }
     // Each in a process of its own: what one leaves on the heap is no business of a search by another, and frameworks
-    // in one process may not agree.
-    let files = test_files(workspace)?;
-    let failed = files.iter().filter(|file| workspace::run(pytest().arg(file)).is_err()).count();
-    Ok(failed == 0)
+    // in one process may not agree. As many at once as there are cores.
+    let waiting = Mutex::new(test_files(workspace)?);
+    let failed = Mutex::new(Vec::new());
+    let work = || {
+        while let Some(file) = next(&waiting) {
+            if workspace::run_quietly(pytest().arg(&file)).is_err() {
+                failed.lock().unwrap_or_else(PoisonError::into_inner).push(file);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
+            scope.spawn(work);
+        }
+    });
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for file in &failed {
+        eprintln!("Failed: {}", file.display());
+    }
+    Ok(failed.is_empty())
+}
+
+/// The next file to be tested.
+fn next(waiting: &Mutex<Vec<PathBuf>>) -> Option<PathBuf> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner).pop()
 }
 
 /// Builds, installs, checks and tests where there is a Python. CI always has to.
@@ -116,7 +140,7 @@ pub(crate) fn run_if_possible(workspace: &Workspace) -> Result<(), Failure> {
     result
 }
 
-/// The files of tests that need no GPU.
+/// The files of tests that need no GPU, the largest last: it is taken first, as a long one at the end runs alone.
 fn test_files(workspace: &Workspace) -> Result<Vec<PathBuf>, Failure> {
     let folder = workspace.path("tests/python");
     let failed = |error| Failure::new(format!("Failed to read the folder `{}`", folder.display())).cause(error);
@@ -126,7 +150,7 @@ fn test_files(workspace: &Workspace) -> Result<Vec<PathBuf>, Failure> {
         name.starts_with("test_") && name.ends_with(".py")
     };
     let mut files: Vec<PathBuf> = paths.filter(is_test).collect();
-    files.sort();
+    files.sort_by_key(|file| (fs::metadata(file).map_or(0, |found| found.len()), file.clone()));
     Ok(files)
 }
 

@@ -58,6 +58,19 @@ pub(crate) fn run(command: &mut Command) -> Result<(), Failure> {
     if status.success() { Ok(()) } else { Err(Failure::new(format!("`{}` failed", shown(command))).cause(status)) }
 }
 
+/// The same for one of several at once: what it writes is shown when it has ended.
+pub(crate) fn run_quietly(command: &mut Command) -> Result<(), Failure> {
+    let output = command.stdin(Stdio::null()).output().map_err(|error| not_started(command, error))?;
+    let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    // In one go, so that the texts of two commands do not mix.
+    eprint!("\n$ {}\n{out}{error}", shown(command));
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(Failure::new(format!("`{}` failed", shown(command))).cause(output.status))
+    }
+}
+
 /// Whether the command can be started and succeeds. Prints nothing.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     command
