@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 _Path = str | PathLike[str]
 _Moment = Literal["peak", "peak-reserved", "oom", "end"]
 
-__all__ = ["convert", "demo", "explain", "html", "main", "save", "version"]
+__all__ = ["Monitor", "convert", "demo", "explain", "html", "main", "save", "version"]
 
 version: Final[str]
 """The version of gpuheap."""
@@ -92,3 +92,33 @@ def main(arguments: Sequence[str], /) -> int:
 
 def demo() -> bytes:
     """Return a recording of a small program that leaks, as PyTorch wrote it (compressed)."""
+
+class Monitor:
+    """The judge of one device's counters, for :class:`gpuheap.watch`. ``unit`` is what a step is, in words."""
+
+    def __new__(cls, unit: str, /) -> Monitor: ...
+    def push(
+        self,
+        step: int,
+        seconds: float,
+        allocated: int,
+        blocks: int | None,
+        reserved: int,
+        peak_active: int | None,
+        peak_reserved: int | None,
+        collected: int | None,
+        retries: int,
+        ooms: int,
+        /,
+    ) -> None:
+        """Take the counters after a step. A step that is not later than the one before is left out."""
+
+    def health(
+        self,
+        *,
+        free: int | None = None,
+        total: int | None = None,
+        others: int | None = None,
+        limit: int | None = None,
+    ) -> dict[str, Any] | None:
+        """Judge what was seen; None before the first step."""

@@ -7,6 +7,7 @@
 mod failure;
 mod files;
 mod record;
+mod watch;
 mod work;
 
 use std::ffi::OsString;
@@ -47,6 +48,9 @@ mod core_module {
     };
     use pyo3::pyfunction;
     use pyo3::types::PyBytes;
+
+    #[pymodule_export]
+    use super::watch::Monitor;
 
     #[pymodule_init]
     fn init(module: &pyo3::Bound<'_, PyModule>) -> PyResult<()> {
