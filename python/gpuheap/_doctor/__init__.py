@@ -1,0 +1,1 @@
+"""The checks of `gpuheap.doctor`, one file each."""
