@@ -72,14 +72,61 @@ def timed():
         step()
     torch.cuda.synchronize()
     return time.perf_counter() - start
-with_record, without = [], []
-for turn in range({turns}):
-    without.append(timed())
-    recording = gpuheap.record(sys.argv[1]).start()
-    with_record.append(timed())
+def recorded(**options):
+    recording = gpuheap.record(sys.argv[1], **options).start()
+    spent = timed()
     recording.stop()
-ratio = statistics.median(w / o for w, o in zip(with_record, without))
-print(f"{{statistics.median(without) / {inner} * 1e3:.2f}} ms a step, {{(ratio - 1) * 100:+.1f}} % recorded")
+    return spent
+# Each turn measures all, in an order that turns round: what drifts hits all alike. The first two are the same thing
+# twice and say how much two measurements of the same differ.
+kinds = {{"not recorded": timed, "again": timed, "recorded": recorded,
+         "every stack": lambda: recorded(stack_share=1.0), "with activations": lambda: recorded(activations=True)}}
+spent = {{kind: [] for kind in kinds}}
+for turn in range({turns}):
+    order = list(kinds)[turn % len(kinds):] + list(kinds)[:turn % len(kinds)]
+    for kind in order if turn % 2 else reversed(order):
+        spent[kind].append(kinds[kind]())
+base = statistics.median(spent["not recorded"] + spent["again"])
+print(f"{{base / {inner} * 1e3:.2f}} ms a step; " + ", ".join(
+    f"{{kind}} {{(statistics.median(values) / base - 1) * 100:+.1f}} %" for kind, values in spent.items()))
+print([note for note in gpuheap.explain(sys.argv[1])["source"]["notes"]])
+"""
+
+KEPT = STEP + """
+import gpuheap, sys, json
+kept = []
+with gpuheap.record(sys.argv[1]) as recording:
+    for _ in range(64):
+        with torch.no_grad():
+            out = model(prompt)
+            model.generate(prompt, max_new_tokens=6, min_new_tokens=6, do_sample=False, pad_token_id=0)
+            kept.append(out.logits)
+        gpuheap.step()
+report = recording.report()
+site = report["verdict"]["site"] or {{}}
+print(report["verdict"]["headline"], "| line", site.get("line"), "|", [n for n in report["source"]["notes"] if "stacks" in n])
+"""
+
+NAMED = STEP + """
+import gpuheap, sys
+with gpuheap.record(sys.argv[1], activations=True) as recording:
+    step()
+report = recording.report()
+print("named", [(n["name"], n["bytes"], n["class"]) for n in report.get("named", []) if n["class"] == "activations"][:3],
+      "| ledger", [(p["part"], round(p["bytes"] / 2**30, 2)) for p in report["ledger"] if p["kind"] == "outside"],
+      "| sum", sum(p["bytes"] for p in report["ledger"]) == report["source"].get("device_bytes"),
+      "|", report["source"].get("facts"))
+"""
+
+KILLED = """
+import gpuheap, gpuheap._beat, os, signal, sys, time, torch
+gpuheap._beat.FIRST_SAVE = 3.0
+recording = gpuheap.record(sys.argv[1]).start()
+model = torch.nn.Linear(1024, 1024).cuda()
+end = time.monotonic() + 12
+while time.monotonic() < end:
+    model(torch.randn(64, 1024, device="cuda")).sum().backward()
+os.kill(os.getpid(), signal.SIGKILL)
 """
 
 OUT_OF_MEMORY = """
@@ -161,9 +208,15 @@ def main():
 
 
 def cost(out):
-    for kind, inner, turns in (("bert", 5, 7), ("llama", 2, 9)):
+    for kind, inner, turns in (("bert", 5, 6), ("llama", 3, 10)):
         done = run(COST.format(kind=kind, inner=inner, turns=turns), f"{out}/{kind}.gpuheap")
         print(f"cost {kind}: {done.stdout.strip()}")
+    for name, code in (("kept", KEPT.format(kind="llama")), ("activations", NAMED.format(kind="bert"))):
+        done = run(code, f"{out}/{name}.gpuheap")
+        print(f"{name}: {done.stdout.strip()}")
+    done = run(KILLED, f"{out}/killed.gpuheap")
+    code = "import gpuheap, sys; r = gpuheap.explain(sys.argv[1]); print(r['source']['events'], 'events', r['verdict']['headline'])"
+    print("killed:", done.returncode, run(code, f"{out}/killed.gpuheap").stdout.strip())
 
 
 main()

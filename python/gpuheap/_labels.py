@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["Label", "labels"]
+__all__ = ["Label", "labels", "modules", "place"]
 
 MOST = 1_000_000
 """The most labels that are taken at once."""
@@ -35,14 +35,21 @@ def labels(torch: Any, time_us: int) -> Iterator[Label]:
     names: dict[int, str] = {}
     count = 0
     for kind, name, tensor in _named(modules, optimizers, names):
-        place = _place(torch, tensor)
-        if place is None or place in seen:
+        at = place(torch, tensor)
+        if at is None or at in seen:
             continue
-        seen.add(place)
+        seen.add(at)
         count += 1
         if count > MOST:
             return
-        yield Label(place[0], place[1], time_us, kind, name)
+        yield Label(at[0], at[1], time_us, kind, name)
+
+
+def modules(torch: Any) -> Iterator[tuple[str, Any]]:
+    """Every module of the process with its name, from the outermost in."""
+    for root, module in _found(torch)[0]:
+        for name, inner in module.named_modules(prefix=root):
+            yield name, inner
 
 
 def _found(torch: Any) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
@@ -113,7 +120,7 @@ def _named(
                     yield "gradient", f"the gradient of a parameter of {root}", parameter.grad
 
 
-def _place(torch: Any, tensor: Any) -> tuple[int, int] | None:
+def place(torch: Any, tensor: Any) -> tuple[int, int] | None:
     """Device and address of a tensor's storage; nothing for what is no dense CUDA tensor."""
     if not isinstance(tensor, torch.Tensor):
         return None

@@ -19,8 +19,9 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, TypeVar
 
-from gpuheap import _core, _labels
-from gpuheap._bytes import bytes_text
+from gpuheap import _core, _driver, _labels, _pace
+from gpuheap._activations import MOST, Activations
+from gpuheap._beat import Beat
 from gpuheap.errors import Error
 
 __all__ = ["Recording", "record", "step"]
@@ -33,6 +34,9 @@ MAX_ENTRIES = 1_000_000
 NAMED_STEPS = (1, 2, 10)
 """The optimizer steps after which names are taken: the first makes the optimizer's state."""
 
+WAIT_FOR_SAVE = 60.0
+"""Seconds that an allocation that failed waits for a save that is under way."""
+
 SAVES_ON_OOM = 3
 """How often a recording is saved because memory ran out; a program that catches it may run out again and again."""
 
@@ -42,7 +46,9 @@ def record(
     *,
     max_entries: int = MAX_ENTRIES,
     stacks: str = "python",
+    stack_share: float = _pace.SHARE,
     names: bool = True,
+    activations: bool = False,
     snapshot: str | os.PathLike[str] | None = None,
     quiet: bool = False,
 ) -> Recording:
@@ -50,13 +56,18 @@ def record(
 
     ``path`` is where the recording goes [default: ``gpuheap-PID.gpuheap`` in the current folder]; every ``gpuheap``
     command reads it. ``max_entries`` is the most events that are kept: of a longer run the first are lost.
-    ``stacks`` is ``"python"``, or ``"all"`` with native frames, which takes several times as long. With ``names``,
-    parameters, gradients and optimizers' states are told by the program itself instead of by their sizes and lives.
+    ``stacks`` is ``"python"``, or ``"all"`` with native frames, which takes several times as long. ``stack_share`` is
+    the share of the program's time that walks of its stack may take: where they would take more (a loop of small
+    kernels), they are made in short stretches, and the stacks between are told from the same sequence of allocations;
+    the report says how well that went. 1 walks at every allocation. With ``names``, parameters, gradients and
+    optimizers' states are told by the program itself instead of by their sizes and lives; with ``activations``, what
+    each module's forward pass made as well, which costs some microseconds a module (not in compiled models).
     ``snapshot`` also keeps PyTorch's own snapshot, pickled, at that path. With ``quiet``, nothing is said on standard
     error when memory runs out.
 
     When memory runs out, the recording is saved at once and the verdict goes to standard error. The exception goes on
-    as it is, and nothing of it is kept.
+    as it is, and nothing of it is kept. A long recording is also saved every few minutes (that takes a 300th of the
+    time), so that what ends the process without a word leaves a recording, too.
 
     Start it before the model is built. Raises :class:`gpuheap.Error` where PyTorch has no CUDA.
 
@@ -64,7 +75,16 @@ def record(
     ...     train()
     >>> print(recording.report()["verdict"]["headline"])
     """
-    return Recording(path, max_entries=max_entries, stacks=stacks, names=names, snapshot=snapshot, quiet=quiet)
+    return Recording(
+        path,
+        max_entries=max_entries,
+        stacks=stacks,
+        stack_share=stack_share,
+        names=names,
+        activations=activations,
+        snapshot=snapshot,
+        quiet=quiet,
+    )
 
 
 class Recording:
@@ -79,7 +99,9 @@ class Recording:
         *,
         max_entries: int = MAX_ENTRIES,
         stacks: str = "python",
+        stack_share: float = _pace.SHARE,
         names: bool = True,
+        activations: bool = False,
         snapshot: str | os.PathLike[str] | None = None,
         quiet: bool = False,
     ) -> None:
@@ -88,18 +110,28 @@ class Recording:
             raise Error(f"Failed to record\n  cause: `stacks` is {stacks!r}", 'give "python" or "all"')
         if max_entries < 1:
             raise Error(f"Failed to record\n  cause: `max_entries` is {max_entries}", "give at least 1")
+        if not stack_share > 0:
+            raise Error(f"Failed to record\n  cause: `stack_share` is {stack_share}", "give a share above 0, at most 1")
+        self._options: dict[str, Any] = {
+            "max_entries": max_entries,
+            "stacks": stacks,
+            "stack_share": stack_share,
+            "names": names,
+            "activations": activations,
+            "snapshot": snapshot,
+            "quiet": quiet,
+        }
         self.path = os.fspath(path) if path is not None else f"gpuheap-{os.getpid()}.gpuheap"
-        self._max_entries = max_entries
-        self._stacks = stacks
-        self._with_names = names
-        self._snapshot_path = None if snapshot is None else os.fspath(snapshot)
-        self._quiet = quiet
         self._names: dict[tuple[int, int, str], _labels.Label] = {}
         self._steps = 0
         self._saves = 0
         self._hook: Any = None
+        self._pace: _pace.Pace | None = None
+        self._beat: Beat | None = None
+        self._driver: _driver.Driver | None = None
+        self._activations: Activations | None = None
         self._running = False
-        # Memory can run out in any thread.
+        # Memory can run out in any thread, and long recordings are saved by one of their own.
         self._saving = threading.Lock()
 
     def start(self) -> Recording:
@@ -109,9 +141,7 @@ class Recording:
             raise Error("Failed to record\n  cause: this recording is under way already")
         _active.claim(self)
         try:
-            torch.cuda.memory._record_memory_history(
-                context="alloc", max_entries=self._max_entries, stacks=self._stacks
-            )
+            self._walk(True)
         except BaseException:
             _active.give_back(self)
             raise
@@ -121,11 +151,16 @@ class Recording:
             # It can never be taken off: one for all recordings of the process.
             observe(_ran_out)
             _active.observed = True
-        if self._with_names:
+        if self._options["names"]:
             with contextlib.suppress(ImportError):
                 from torch.optim.optimizer import register_optimizer_step_post_hook
 
                 self._hook = register_optimizer_step_post_hook(self._after_step)
+        if self._options["activations"]:
+            self._activations = Activations(torch)
+        self._driver = _driver.Driver(torch)
+        self._ask_driver()
+        self._start_beat(torch)
         return self
 
     def stop(self) -> Recording:
@@ -134,12 +169,16 @@ class Recording:
             return self
         torch = _torch()
         try:
+            if self._beat is not None:
+                self._beat.end()
             self.save()
         finally:
             self._running = False
-            if self._hook is not None:
-                self._hook.remove()
-                self._hook = None
+            for hook in (self._hook, self._activations):
+                if hook is not None:
+                    hook.remove()
+            self._hook = self._activations = None
+            self._beat = self._pace = self._driver = None
             _active.give_back(self)
             torch.cuda.memory._record_memory_history(enabled=None)
         return self
@@ -148,15 +187,68 @@ class Recording:
         """Write what was recorded so far, and go on. Returns the path."""
         if not self._running:
             raise Error("Failed to save the recording\n  cause: it is not under way")
-        torch = _torch()
         with self._saving:
-            if self._with_names:
+            if self._options["names"]:
                 self._take_names()
-            snapshot = pickle.dumps(torch.cuda.memory._snapshot(), protocol=4)
-            if self._snapshot_path is not None:
-                _replace(self._snapshot_path, snapshot)
-            _core.save(snapshot, self.path, names=[tuple(label) for label in self._names.values()], notes=_notes(torch))
+            self._write(_torch())
         return self.path
+
+    def _write(self, torch: Any) -> None:
+        self._ask_driver()
+        snapshot = pickle.dumps(torch.cuda.memory._snapshot(), protocol=4)
+        if self._options["snapshot"] is not None:
+            _replace(os.fspath(self._options["snapshot"]), snapshot)
+        labels = list(self._names.values())
+        notes = []
+        if self._activations is not None:
+            labels += self._activations.labels()
+            if self._activations.full:
+                notes.append(f"of the outputs of modules, the first {MOST:,} have names")
+        beside = {
+            "names": [tuple(label) for label in labels],
+            "gaps": [] if self._pace is None else self._pace.all_gaps(),
+            "memory": [] if self._driver is None else [tuple(row) for row in self._driver.memory],
+            "facts": _driver.facts(torch),
+            "notes": notes,
+        }
+        _core.save(snapshot, self.path, beside)
+
+    def _start_beat(self, torch: Any) -> None:
+        pace = None
+        if self._options["stacks"] == "python" and self._options["stack_share"] < 1:
+            self._pace = _pace.Pace(self._walk, _pace.walk_seconds(torch), self._options["stack_share"])
+            pace = functools.partial(self._next_pace, torch)
+        self._beat = Beat(pace=pace, ask=functools.partial(self._ask_driver, processes=False), save=self._autosave)
+        self._beat.start()
+
+    def _next_pace(self, torch: Any) -> float:
+        # Before anything is allocated there are no counters, and asking for them must not make a context.
+        if self._pace is None or not torch.cuda.is_initialized():
+            return _pace.PERIOD
+        return self._pace.next(time.monotonic(), _pace.allocations(torch, range(torch.cuda.device_count())))
+
+    def _walk(self, on: bool) -> None:
+        """Let PyTorch walk the stack at each allocation, or not. Its history goes on."""
+        _torch().cuda.memory._record_memory_history(
+            context="alloc" if on else None,
+            max_entries=self._options["max_entries"],
+            stacks=self._options["stacks"],
+        )
+
+    def _ask_driver(self, *, processes: bool = True) -> None:
+        # What NVML does not tell is left out of the recording.
+        with contextlib.suppress(Exception):
+            if self._driver is not None:
+                self._driver.ask(processes=processes)
+
+    def _autosave(self) -> None:
+        # Names are taken in the program's own threads: its objects are not looked through while it changes them.
+        if self._saving.acquire(blocking=False):
+            try:
+                if self._running:
+                    self._write(_torch())
+            finally:
+                self._saving.release()
 
     def report(self, **options: Any) -> dict[str, Any]:
         """Explain the recording: what :func:`gpuheap.explain` says of it."""
@@ -179,7 +271,7 @@ class Recording:
             # The program's own error is what matters.
             print(f"gpuheap: {failure}", file=sys.stderr)
             return
-        if ran_out and not self._quiet:
+        if ran_out and not self._options["quiet"]:
             self._say()
 
     def __call__(self, function: _Function) -> _Function:
@@ -190,14 +282,7 @@ class Recording:
 
         @functools.wraps(function)
         def recorded(*args: Any, **kwargs: Any) -> Any:
-            with Recording(
-                self.path,
-                max_entries=self._max_entries,
-                stacks=self._stacks,
-                names=self._with_names,
-                snapshot=self._snapshot_path,
-                quiet=self._quiet,
-            ):
+            with Recording(self.path, **self._options):
                 return function(*args, **kwargs)
 
         return recorded  # type: ignore[return-value]
@@ -223,9 +308,15 @@ class Recording:
 
     def _ran_out(self) -> None:
         self._saves += 1
-        if self._saves <= SAVES_ON_OOM and not self._saving.locked():
+        if self._saves > SAVES_ON_OOM or not self._saving.acquire(timeout=WAIT_FOR_SAVE):
+            return
+        try:
             with contextlib.suppress(Exception):
-                self.save()
+                if self._options["names"]:
+                    self._take_names()
+                self._write(_torch())
+        finally:
+            self._saving.release()
 
     def _say(self) -> None:
         try:
@@ -304,24 +395,6 @@ def _is_out_of_memory(error: BaseException) -> bool:
     torch: Any = sys.modules.get("torch")
     kinds = [getattr(torch, "OutOfMemoryError", None), getattr(getattr(torch, "cuda", None), "OutOfMemoryError", None)]
     return any(kind is not None and isinstance(error, kind) for kind in kinds)
-
-
-def _notes(torch: Any) -> list[str]:
-    """What a snapshot does not say: versions, the card, what others hold."""
-    notes: list[str] = []
-    if not torch.cuda.is_initialized():
-        return notes
-    for device in range(torch.cuda.device_count()):
-        reserved = torch.cuda.memory_reserved(device)
-        if reserved == 0:
-            continue
-        free, total = torch.cuda.mem_get_info(device)
-        outside = max(total - free - reserved, 0)
-        notes.append(
-            f"device {device}, {torch.cuda.get_device_name(device)}, has {bytes_text(total)}: {bytes_text(free)} were "
-            f"free at the end, {bytes_text(outside)} were the context's, libraries' or other processes'"
-        )
-    return notes
 
 
 def _replace(path: str, content: bytes) -> None:

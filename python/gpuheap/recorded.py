@@ -30,6 +30,8 @@ Options:
   -o, --output PATH    Where the recording goes [default: gpuheap-PID.gpuheap]
       --snapshot PATH  Keep PyTorch's own snapshot, pickled, too
       --stacks WHICH   `python`, or `all` with native frames, which takes longer [default: python]
+      --every-stack    Walk the stack at every allocation, however long that takes
+      --activations    Name what each module's forward pass made
       --max-entries N  The most events that are kept [default: 1000000]
   -h, --help           Print help
 
@@ -92,6 +94,7 @@ def _parse(arguments: list[str]) -> tuple[dict[str, Any] | None, bool, list[str]
         "--stacks": "stacks",
         "--max-entries": "max_entries",
     }
+    flags: dict[str, tuple[str, Any]] = {"--every-stack": ("stack_share", 1.0), "--activations": ("activations", True)}
     options: dict[str, Any] = {}
     while arguments:
         option, equals, value = arguments[0].partition("=")
@@ -101,6 +104,11 @@ def _parse(arguments: list[str]) -> tuple[dict[str, Any] | None, bool, list[str]
             if len(arguments) < 2:
                 raise Error("`-m` needs the name of a module")
             return options, True, arguments[1:]
+        if arguments[0] in flags:
+            name, given = flags[arguments[0]]
+            options[name] = given
+            arguments = arguments[1:]
+            continue
         if option not in names:
             if option.startswith("-"):
                 raise Error(f"Unexpected option `{option}`")

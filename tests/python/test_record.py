@@ -5,9 +5,8 @@ from __future__ import annotations
 import gzip
 import os
 import pickle
-import subprocess
 import sys
-import textwrap
+import time
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,74 +15,8 @@ from typing import Any
 import pytest
 
 import gpuheap
-from gpuheap import recorded
 from gpuheap.errors import Error
-
-FAKE = """
-import pickle, gzip, sys, types
-
-class OutOfMemoryError(RuntimeError):
-    pass
-
-class _Memory:
-    started = []
-    def _record_memory_history(self, enabled="all", **options):
-        self.started.append((enabled, options))
-    def _snapshot(self):
-        with gzip.open({example!r}) as file:
-            return pickle.load(file)
-
-class _Cuda(types.ModuleType):
-    OutOfMemoryError = OutOfMemoryError
-    memory = _Memory()
-    def is_available(self): return True
-    def is_initialized(self): return True
-    def device_count(self): return 1
-    def memory_reserved(self, device): return 1 << 30
-    def mem_get_info(self, device): return (2 << 30, 4 << 30)
-    def get_device_name(self, device): return "Card"
-
-class Storage:
-    def __init__(self, address): self.address = address
-    def data_ptr(self): return self.address
-
-class Device:
-    index = 0
-
-strided = "strided"
-
-class Tensor:
-    is_cuda, layout, device, grad = True, strided, Device(), None
-    def __init__(self, address): self.address = address
-    def untyped_storage(self): return Storage(self.address)
-
-class Module:
-    def __init__(self, **parameters):
-        self.__dict__["_modules"] = {{}}
-        self.parameters = parameters
-    def named_parameters(self, prefix=""):
-        return [(f"{{prefix}}.{{name}}", tensor) for name, tensor in self.parameters.items()]
-    def named_buffers(self, prefix=""):
-        return []
-
-class Optimizer:
-    def __init__(self, state):
-        self.state, self.param_groups = state, []
-
-observers, marks = [], []
-cuda = _Cuda("torch.cuda")
-nn = types.SimpleNamespace(Module=Module)
-optim = types.SimpleNamespace(Optimizer=Optimizer)
-_C = types.SimpleNamespace(_cuda_attach_out_of_memory_observer=observers.append)
-
-class _Range:
-    def __init__(self, name): marks.append(name)
-    def __enter__(self): return self
-    def __exit__(self, *_): return None
-
-autograd = types.SimpleNamespace(profiler=types.SimpleNamespace(record_function=_Range))
-__version__ = "0.0"
-"""
+from support_torch import FAKE
 
 
 @pytest.fixture
@@ -108,7 +41,14 @@ def test_a_recording_is_written_and_explained(torch: Any, tmp_path: Path) -> Non
     report = recording.report()
     assert report["verdict"]["kind"] == "leak"
     assert report["source"]["format"] == "gpuheap-recording"
-    assert any("Card, has 4.00 GiB: 2.00 GiB were free" in note for note in report["source"]["notes"])
+    assert report["source"]["device_bytes"] == 4 << 30
+    outside = {part["part"]: part["bytes"] for part in report["ledger"] if part["kind"] == "outside"}
+    assert set(outside) == {"context, libraries, other processes", "free on the device"}
+    assert outside["context, libraries, other processes"] == 1 << 30
+    assert sum(part["bytes"] for part in report["ledger"]) == 4 << 30
+    facts = report["source"]["facts"]
+    assert facts["PyTorch"] == "0.0" and facts["CUDA"] == "13.0" and facts["GPU"] == "Card"
+    assert facts["gpuheap"] == gpuheap.__version__
     started = torch.cuda.memory.started
     assert started[0] == ("all", {"context": "alloc", "max_entries": 77, "stacks": "all"})
     assert started[-1] == (None, {})
@@ -205,7 +145,92 @@ def test_steps_are_marked_while_a_recording_is_under_way(torch: Any, tmp_path: P
     assert torch.marks == ["ProfilerStep#0", "ProfilerStep#1"]
 
 
-@pytest.mark.parametrize(("options", "cause"), [({"stacks": "some"}, "`stacks` is"), ({"max_entries": 0}, "is 0")])
+def stacks_of(path: Path) -> list[str]:
+    csv = path.with_suffix(".csv")
+    assert gpuheap.main(["export", os.fspath(path), "--to", "csv", "-o", os.fspath(csv)]) == 0
+    return csv.read_text().splitlines()
+
+
+def test_stacks_between_stretches_are_told(
+    torch: Any, tmp_path: Path, example: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with gzip.open(example) as file:
+        snapshot = pickle.load(file)
+    trace = snapshot["device_traces"][0]
+    times = [event["time_us"] for event in trace]
+    gap = (times[len(times) // 2], times[len(times) * 6 // 10])
+    hidden = 0
+    for event in trace:
+        if gap[0] <= event["time_us"] <= gap[1] and event["action"] == "alloc" and event["frames"]:
+            event["frames"] = []
+            hidden += 1
+    assert hidden > 100
+    monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: snapshot)
+    with gpuheap.record(tmp_path / "run.gpuheap") as recording:
+        assert recording._pace is not None
+        recording._pace.gaps.append(gap)
+    report = recording.report()
+    assert report["verdict"]["kind"] == "leak"
+    (note,) = [note for note in report["source"]["notes"] if "stacks were recorded in stretches" in note]
+    assert "% right where that could be checked" in note
+    with_all = tmp_path / "all.gpuheap"
+    gpuheap.convert(example, with_all)
+    assert gpuheap.explain(with_all)["verdict"]["site"] == report["verdict"]["site"]
+    rows = list(zip(stacks_of(Path(recording.path)), stacks_of(with_all), strict=True))
+    assert sum(a == b for a, b in rows) >= 0.98 * len(rows) > 2000
+
+
+def test_walks_go_off_and_on_and_are_on_with_a_share_of_one(torch: Any, tmp_path: Path) -> None:
+    with gpuheap.record(tmp_path / "run.gpuheap", max_entries=5) as recording:
+        assert recording._pace is not None
+        recording._pace._set(False)
+    assert ("all", {"context": None, "max_entries": 5, "stacks": "python"}) in torch.cuda.memory.started
+    assert torch.cuda.memory.started[-1] == (None, {})
+    for options in ({"stack_share": 1.0}, {"stacks": "all"}):
+        with gpuheap.record(tmp_path / "run.gpuheap", **options) as recording:
+            assert recording._pace is None
+
+
+def test_what_modules_made_has_their_names(torch: Any, tmp_path: Path, example: Path) -> None:
+    with gzip.open(example) as file:
+        snapshot = pickle.load(file)
+    held = [
+        block for segment in snapshot["segments"] for block in segment["blocks"] if block["state"] == "active_allocated"
+    ]
+    block = max(held, key=lambda block: block["size"])
+    encoder = torch.Module()
+    with gpuheap.record(tmp_path / "run.gpuheap", activations=True) as recording:
+        (hook,) = torch.forward_hooks
+        output = {"logits": [torch.Tensor(block["address"]), 7], "self": None}
+        output["self"] = output
+        hook(encoder, (), output)
+        hook(encoder, (), object())
+        torch.compiler.is_compiling = lambda: True
+        hook(encoder, (), torch.Tensor(1))
+    assert torch.forward_hooks == []
+    (named,) = recording.report(at="end")["named"]
+    assert (named["name"], named["class"], named["bytes"]) == ("Module", "activations", block["size"])
+
+
+def test_a_recording_is_saved_while_it_goes_on(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuheap._beat.FIRST_SAVE", 0.0)
+    path = tmp_path / "run.gpuheap"
+    with gpuheap.record(path) as recording:
+        deadline = time.monotonic() + 60
+        while not path.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert recording.report()["verdict"]["kind"] == "leak"
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        ({"stacks": "some"}, "`stacks` is"),
+        ({"max_entries": 0}, "is 0"),
+        ({"stack_share": 0}, "`stack_share` is 0"),
+        ({"stack_share": float("nan")}, "`stack_share` is nan"),
+    ],
+)
 def test_options_that_are_none(options: dict[str, Any], cause: str) -> None:
     with pytest.raises(Error, match=cause):
         gpuheap.record("run.gpuheap", **options)
@@ -215,100 +240,3 @@ def test_without_a_gpu(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(Error, match="PyTorch sees no GPU"):
         gpuheap.record("run.gpuheap").start()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "Nothing to run"),
-        (["-o"], "needs a value"),
-        (["--max-entries", "many", __file__], "needs a number, not `many`"),
-        (["--fast", __file__], "Unexpected option `--fast`"),
-        (["no-such.py"], "no such file"),
-        (["-m"], "needs the name of a module"),
-    ],
-)
-def test_wrong_use(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert recorded.run(arguments) == 2
-    assert message in capsys.readouterr().err
-
-
-def test_arguments() -> None:
-    parse = recorded._parse
-    assert parse(["-o", "a", "--stacks=all", __file__, "-o", "b"]) == (
-        {"path": "a", "stacks": "all"},
-        False,
-        [__file__, "-o", "b"],
-    )
-    assert parse(["--max-entries", "5", "-m", "json.tool", "-h"]) == ({"max_entries": 5}, True, ["json.tool", "-h"])
-    assert parse(["-h"]) == (None, False, [])
-
-
-class Program:
-    """A script beside a PyTorch that is none."""
-
-    def __init__(self, folder: Path, example: Path) -> None:
-        self.folder = folder
-        (folder / "torch").mkdir()
-        (folder / "torch" / "__init__.py").write_text(FAKE.format(example=str(example)))
-
-    def run(self, script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        (self.folder / "train.py").write_text(textwrap.dedent(script))
-        return subprocess.run(
-            [sys.executable, *arguments],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-
-
-@pytest.fixture
-def program(tmp_path: Path, example: Path) -> Program:
-    return Program(tmp_path, example)
-
-
-def test_a_program_is_recorded_without_a_change(program: Program) -> None:
-    script = """
-        import sys
-        print(__name__, sys.argv, "torch" in sys.modules)
-        import torch
-        print(torch.__loader__.__class__.__name__, len(torch.cuda.memory.started))
-        sys.exit(3)
-    """
-    done = program.run(script, "-m", "gpuheap", "record", "-o", "run.gpuheap", "train.py", "--rate", "1")
-    assert done.returncode == 3, done.stderr
-    assert done.stdout.splitlines() == ["__main__ ['train.py', '--rate', '1'] False", "SourceFileLoader 1"]
-    assert gpuheap.explain(program.folder / "run.gpuheap")["verdict"]["kind"] == "leak"
-
-
-def test_a_program_without_pytorch_is_left_alone(program: Program) -> None:
-    done = program.run("print('done')", "-m", "gpuheap", "record", "-o", "run.gpuheap", "train.py")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
-    assert not (program.folder / "run.gpuheap").exists()
-
-
-def test_the_environment_variable_records(program: Program) -> None:
-    script = """
-        import sys
-        from gpuheap import recorded
-        recorded.at_start()  # what the wheel's .pth file does when Python starts
-        import torch
-    """
-    done = program.run(script, "train.py", GPUHEAP_RECORD="run.gpuheap")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert gpuheap.explain(program.folder / "run.gpuheap")["verdict"]["kind"] == "leak"
-    (program.folder / "run.gpuheap").unlink()
-    assert program.run(script, "train.py").returncode == 0
-    assert not (program.folder / "run.gpuheap").exists()
-
-
-def test_the_wheel_starts_recordings(program: Program) -> None:
-    site = Path(gpuheap.__file__).parents[1]
-    if not (site / "gpuheap-record.pth").exists():
-        assert site.name != "site-packages", "the wheel has the file"
-        pytest.skip("not installed from a wheel")
-    done = program.run("import torch", "train.py", GPUHEAP_RECORD="run.gpuheap")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (program.folder / "run.gpuheap").exists()

@@ -1,0 +1,104 @@
+"""Which module made which tensor: the outputs of forward passes, by the name of the module."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from array import array
+from collections.abc import Iterator
+from typing import Any
+
+from gpuheap import _labels
+
+__all__ = ["Activations"]
+
+MOST = 500_000
+"""Outputs that are kept: 20 bytes of host memory each."""
+
+_DEEPEST = 6
+
+
+class Activations:
+    """Listens to every module's forward pass. Costs some microseconds a module."""
+
+    def __init__(self, torch: Any) -> None:
+        """Begin to listen."""
+        self._torch = torch
+        self._names: list[str] = []
+        self._known: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._devices = array("H")
+        self._addresses = array("Q")
+        self._times = array("Q")
+        self._of = array("I")
+        self._lock = threading.Lock()
+        self._next_search = 0.0
+        self._hook: Any = torch.nn.modules.module.register_module_forward_hook(self._after)
+
+    def remove(self) -> None:
+        """Listen no more."""
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def labels(self) -> Iterator[_labels.Label]:
+        """All that was heard, oldest first."""
+        with self._lock:
+            count = len(self._of)
+        for row in range(count):
+            place = self._devices[row], self._addresses[row], self._times[row]
+            yield _labels.Label(*place, "activation", self._names[self._of[row]])
+
+    @property
+    def full(self) -> bool:
+        """Whether there was more than is kept."""
+        return len(self._of) >= MOST
+
+    def _after(self, module: Any, _: Any, output: Any) -> None:
+        # A program that is being compiled or traced has no memory behind its tensors.
+        if self.full or self._torch.compiler.is_compiling():
+            return
+        try:
+            now = time.time_ns() // 1000
+            for tensor in self._tensors(output, 0):
+                place = _labels.place(self._torch, tensor)
+                if place is not None:
+                    self._add(place, now, module)
+        except Exception:
+            # Whatever an object in an output does when it is looked at: the program goes on.
+            return
+
+    def _add(self, place: tuple[int, int], now: int, module: Any) -> None:
+        with self._lock:
+            name = self._known.get(module)
+            if name is None:
+                name = self._name(module)
+            self._devices.append(place[0])
+            self._addresses.append(place[1])
+            self._times.append(now)
+            self._of.append(name)
+
+    def _name(self, module: Any) -> int:
+        now = time.monotonic()
+        # Modules that are made in every forward pass are not looked for each time.
+        if now >= self._next_search:
+            for name, known in _labels.modules(self._torch):
+                if known not in self._known:
+                    self._known[known] = len(self._names)
+                    self._names.append(name)
+            self._next_search = time.monotonic() + 20 * (time.monotonic() - now)
+        if module not in self._known:
+            # Made in a forward pass and gone after it.
+            self._known[module] = len(self._names)
+            self._names.append(type(module).__name__)
+        return self._known[module]
+
+    def _tensors(self, value: Any, depth: int) -> Iterator[Any]:
+        if isinstance(value, self._torch.Tensor):
+            yield value
+        elif depth < _DEEPEST and isinstance(value, (tuple, list)):
+            for part in value:
+                yield from self._tensors(part, depth + 1)
+        elif depth < _DEEPEST and isinstance(value, dict):
+            for part in value.values():
+                yield from self._tensors(part, depth + 1)
