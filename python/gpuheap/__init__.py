@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from gpuheap._core import html as html
     from gpuheap._core import main as main
     from gpuheap._core import version as __version__
+    from gpuheap._step import step as step
     from gpuheap.batch_size import BatchSize as BatchSize
     from gpuheap.batch_size import BatchSizeError as BatchSizeError
     from gpuheap.batch_size import find_batch_size as find_batch_size
+    from gpuheap.doctor import doctor as doctor
     from gpuheap.errors import Error as Error
     from gpuheap.holders import holders as holders
     from gpuheap.isolate import Isolate as Isolate
@@ -35,12 +37,13 @@ if TYPE_CHECKING:
     from gpuheap.prefetch import prefetch as prefetch
     from gpuheap.record import Recording as Recording
     from gpuheap.record import record as record
-    from gpuheap.record import step as step
     from gpuheap.release import release as release
     from gpuheap.scope import BudgetExceeded as BudgetExceeded
     from gpuheap.scope import LeakError as LeakError
     from gpuheap.scope import LeakWarning as LeakWarning
     from gpuheap.scope import scope as scope
+    from gpuheap.watch import Health as Health
+    from gpuheap.watch import watch as watch
 
 # Public names and the modules that define them.
 _EXPORTS = {
@@ -48,6 +51,7 @@ _EXPORTS = {
     "BatchSizeError": "gpuheap.batch_size",
     "BudgetExceeded": "gpuheap.scope",
     "Error": "gpuheap.errors",
+    "Health": "gpuheap.watch",
     "Isolate": "gpuheap.isolate",
     "IsolateCrash": "gpuheap.isolate",
     "IsolateError": "gpuheap.isolate",
@@ -57,6 +61,7 @@ _EXPORTS = {
     "LeakWarning": "gpuheap.scope",
     "Recording": "gpuheap.record",
     "convert": "gpuheap._core",
+    "doctor": "gpuheap.doctor",
     "explain": "gpuheap._core",
     "find_batch_size": "gpuheap.batch_size",
     "holders": "gpuheap.holders",
@@ -67,7 +72,8 @@ _EXPORTS = {
     "record": "gpuheap.record",
     "release": "gpuheap.release",
     "scope": "gpuheap.scope",
-    "step": "gpuheap.record",
+    "step": "gpuheap._step",
+    "watch": "gpuheap.watch",
 }
 
 __all__ = [
@@ -75,6 +81,7 @@ __all__ = [
     "BatchSizeError",
     "BudgetExceeded",
     "Error",
+    "Health",
     "Isolate",
     "IsolateCrash",
     "IsolateError",
@@ -85,6 +92,7 @@ __all__ = [
     "Recording",
     "__version__",
     "convert",
+    "doctor",
     "explain",
     "find_batch_size",
     "holders",
@@ -96,6 +104,7 @@ __all__ = [
     "release",
     "scope",
     "step",
+    "watch",
 ]
 
 
