@@ -18,7 +18,8 @@ def simulate(rate: float, walk: float, seconds: float, share: float = _pace.SHAR
     """A program with `rate` allocations a second: the share of its time in walks, and what was turned."""
     turned: list[bool] = []
     pace = Pace(turned.append, walk, share)
-    now, walked, allocated, on, first = 0.0, 0.0, 0, True, 1.0
+    now, walked, allocated, on = 0.0, 0.0, 0, True
+    first = _pace.WHOLE / max(rate, 1) + 1.0
     while now < seconds:
         wait = pace.next(now, allocated)
         assert 0 < wait <= _pace.LONGEST
@@ -39,7 +40,7 @@ def test_walks_take_their_share_and_no_more(rate: float, walk: float) -> None:
     assert share >= 0.4 * _pace.SHARE / 3, "nothing would be recorded at all"
     assert turned[0] is False
     # Never off for longer than the longest period.
-    assert len(pace.all_gaps()) >= 60 / _pace.LONGEST - 2
+    assert len(pace.all_gaps()) >= 55 / _pace.LONGEST - 2
 
 
 @pytest.mark.parametrize("rate", [0, 100, 6_000])
@@ -54,7 +55,7 @@ def test_a_program_that_calms_down_is_recorded_whole_again() -> None:
     pace = Pace(turned.append, 3e-6)
     now, allocated = 0.0, 0
     for rate in (100_000, 100):
-        for _ in range(100):
+        for _ in range(200):
             wait = pace.next(now, allocated)
             now, allocated = now + wait, allocated + int(wait * rate)
     assert turned[-1] is True
@@ -68,7 +69,9 @@ def test_an_open_gap_ends_now_and_is_closed_at_the_end() -> None:
     turned: list[bool] = []
     pace = Pace(turned.append, 3e-6)
     pace.next(0.0, 0)
-    pace.next(0.1, 100_000)
+    pace.next(0.1, _pace.WHOLE - 1)
+    assert pace.all_gaps() == [], "the first allocations are recorded whole"
+    pace.next(0.2, 100_000)
     before = time.time_ns() // 1000
     (gap,) = pace.all_gaps()
     assert gap[0] <= before <= gap[1]
