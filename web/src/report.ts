@@ -47,6 +47,8 @@ export interface Origin {
   reserved_before: number;
   duration_us: number;
   conf: string;
+  /** What else the recording says of the program and its machine. */
+  facts?: Record<string, string>;
   notes: string[];
 }
 

@@ -23,6 +23,8 @@ export function aboutView(app: App): Part {
   // A clock may be set to anything.
   if (page.start_us > 0 && !Number.isNaN(start.getTime()))
     fact(facts, "Started", start.toISOString().replace("T", " ").slice(0, 19) + " UTC");
+  const program = Object.entries(source.facts ?? {}).map(([name, value]) => format.clean(`${name} ${value}`));
+  if (program.length > 0) fact(facts, "Program", program.join(", "));
   fact(facts, "Settings", format.settings(source.conf));
   fact(
     facts,
