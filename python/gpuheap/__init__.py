@@ -1,7 +1,7 @@
 """Explains GPU memory, gives it back and keeps it healthy.
 
 On a recording, no GPU needed: :func:`explain`, :func:`html`, :func:`convert`, and :func:`main`, which is the whole
-``gpuheap`` command. In a running program: :func:`record`, :func:`step`, :func:`release`, :func:`scope`,
+``gpuheap`` command. In a running program: :func:`record`, :func:`step`, :func:`watch`, :func:`release`, :func:`scope`,
 :func:`holders`, :func:`isolate` and :func:`prefetch`.
 
 Importing this package imports no framework, and neither does a call, unless the program has it already. Every name
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpuheap._core import html as html
     from gpuheap._core import main as main
     from gpuheap._core import version as __version__
+    from gpuheap._step import step as step
     from gpuheap._step import step as step
     from gpuheap.batch_size import BatchSize as BatchSize
     from gpuheap.batch_size import BatchSizeError as BatchSizeError
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from gpuheap.scope import scope as scope
     from gpuheap.watch import Health as Health
     from gpuheap.watch import watch as watch
+    from gpuheap.watch import Health as Health
+    from gpuheap.watch import watch as watch
 
 # Public names and the modules that define them.
 _EXPORTS = {
@@ -51,6 +54,7 @@ _EXPORTS = {
     "BatchSizeError": "gpuheap.batch_size",
     "BudgetExceeded": "gpuheap.scope",
     "Error": "gpuheap.errors",
+    "Health": "gpuheap.watch",
     "Health": "gpuheap.watch",
     "Isolate": "gpuheap.isolate",
     "IsolateCrash": "gpuheap.isolate",
@@ -82,6 +86,7 @@ __all__ = [
     "BudgetExceeded",
     "Error",
     "Health",
+    "Health",
     "Isolate",
     "IsolateCrash",
     "IsolateError",
@@ -104,6 +109,7 @@ __all__ = [
     "release",
     "scope",
     "step",
+    "watch",
     "watch",
 ]
 
