@@ -5,6 +5,7 @@
 use foldhash::HashMap;
 use gpuheap_record::{FrameId, Recording, StackId, StringId};
 
+use crate::gaps::UNKNOWN_FILE;
 use crate::report::Site;
 
 /// What is known of a stack: a set of marks.
@@ -127,10 +128,12 @@ impl FrameTableMarks {
         self.user_stack[stack.index()]
     }
 
-    /// The frame that a person should look at: their own code before a library's, a library's before native code.
+    /// The frame that a person should look at: their own code before a library's, a library's before native code. `None`
+    /// where no frame was recorded.
     pub(crate) fn site_frame(&self, recording: &Recording, stack: StackId) -> Option<FrameId> {
         let python = self.python[stack.index()];
-        self.user_frame(stack).or(python).or_else(|| recording.stacks.innermost(stack))
+        let innermost = || recording.stacks.innermost(stack).filter(|&frame| recording.file(frame) != UNKNOWN_FILE);
+        self.user_frame(stack).or(python).or_else(innermost)
     }
 }
 
@@ -222,6 +225,8 @@ fn is_program_root(function: &str, path: &str) -> bool {
         function,
         "<module>" | "_bootstrap" | "_bootstrap_inner" | "_run_module_as_main" | "_start" | "clone" | "main"
     ) || path.starts_with("<frozen")
+        // Nothing says that it was a callback.
+        || path == UNKNOWN_FILE
         || function.contains("start_thread")
         || function.contains("__libc_start")
 }

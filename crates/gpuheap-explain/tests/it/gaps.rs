@@ -75,6 +75,17 @@ fn the_verdict_is_the_one_of_the_whole_recording() {
 }
 
 #[test]
+fn what_stays_unknown_is_no_place_and_no_backward_pass() {
+    let mut recording = read("examples/loss_accumulate.pickle.gz");
+    hide(&mut recording, 0, 1000, 0.0);
+    let filled = fill_gaps(&mut recording, &[(0, u64::MAX)]);
+    assert!(filled.told == 0 && filled.unknown > 1000, "{filled:?}");
+    let report = explain(&recording, &Options::default()).unwrap();
+    let holder = &report.holders[0];
+    assert_eq!((holder.site.as_ref(), holder.label.as_str()), (None, "no frames recorded"));
+}
+
+#[test]
 fn without_gaps_nothing_changes_and_with_nothing_else_nothing_is_told() {
     let whole = read("examples/loss_accumulate.pickle.gz");
     let mut recording = whole.clone();
