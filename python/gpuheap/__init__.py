@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from gpuheap._core import main as main
     from gpuheap._core import version as __version__
     from gpuheap._step import step as step
-    from gpuheap._step import step as step
     from gpuheap.batch_size import BatchSize as BatchSize
     from gpuheap.batch_size import BatchSizeError as BatchSizeError
     from gpuheap.batch_size import find_batch_size as find_batch_size
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
     from gpuheap.scope import scope as scope
     from gpuheap.watch import Health as Health
     from gpuheap.watch import watch as watch
-    from gpuheap.watch import Health as Health
-    from gpuheap.watch import watch as watch
 
 # Public names and the modules that define them.
 _EXPORTS = {
@@ -54,7 +51,6 @@ _EXPORTS = {
     "BatchSizeError": "gpuheap.batch_size",
     "BudgetExceeded": "gpuheap.scope",
     "Error": "gpuheap.errors",
-    "Health": "gpuheap.watch",
     "Health": "gpuheap.watch",
     "Isolate": "gpuheap.isolate",
     "IsolateCrash": "gpuheap.isolate",
@@ -86,7 +82,6 @@ __all__ = [
     "BudgetExceeded",
     "Error",
     "Health",
-    "Health",
     "Isolate",
     "IsolateCrash",
     "IsolateError",
@@ -109,7 +104,6 @@ __all__ = [
     "release",
     "scope",
     "step",
-    "watch",
     "watch",
 ]
 
