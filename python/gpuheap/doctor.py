@@ -20,7 +20,6 @@ STEPS = 12
 _MORE = 4
 
 
-
 def doctor(
     model: Any,
     step: Callable[..., object],
@@ -55,7 +54,7 @@ def doctor(
         evaluate: the program's evaluation, called without arguments after every fourth part of `steps`.
         optimizer: the optimizer, or a list of several. Found by itself if it is alive and has parameters of the model.
         max_steps: how far to go on if something grows or might: more steps tell a buffer that fills from a leak
-            [default: 4 × `steps`]. Growth of more than 1 GiB (on a device: half of what is free) is not waited for.
+            [default: four times `steps`]. Growth by more than 1 GiB (on a device: half of what is free) is not awaited.
         budget_seconds: after so many seconds no further step is begun.
         restore: put everything back at the end.
         quiet: say nothing on standard error while the steps run.
@@ -80,12 +79,13 @@ def doctor(
             print(f"gpuheap doctor: {text}", file=sys.stderr)
 
     subject = Subject(torch, roots, optimizer)
-    session = Session(
-        subject, step, loader=loader, evaluate=evaluate, deadline=started + budget_seconds, say=say
-    )
+    session = Session(subject, step, loader=loader, evaluate=evaluate, deadline=started + budget_seconds, say=say)
     saved = Saved(subject) if restore else None
     if saved is not None and saved.bytes:
-        say(f"{bytes_text(saved.bytes)} of weights, gradients and optimizer state are copied to the host, to be put back")
+        say(
+            f"{bytes_text(saved.bytes)} of weights, gradients and optimizer state are copied to the host, to be put "
+            "back"
+        )
     try:
         session.run(steps, max(steps, _MORE * steps if max_steps is None else max_steps))
         report = session.examine()
@@ -96,7 +96,8 @@ def doctor(
         failed = saved.put_back() if saved is not None else []
     if saved is not None:
         report.notes.append(
-            f"weights, gradients, optimizers and random numbers are as they were before the steps ({bytes_text(saved.bytes)} "
+            "weights, gradients, optimizers and random numbers are as they were before the steps "
+            f"({bytes_text(saved.bytes)} "
             "were copied to the host)"
         )
         report.notes += [f"not put back: {one}" for one in failed]

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import support_doctor as programs
 
+import support_doctor as programs
 from gpuheap.doctor import doctor
 
 

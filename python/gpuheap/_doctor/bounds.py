@@ -32,11 +32,11 @@ def bound_of(torch: Any, key: int) -> int | None:
             if id(holder) in own or id(holder) in seen or _ours(holder):
                 continue
             if is_instance(holder, deque):
-                length: int | None = deque.maxlen.__get__(holder)  # type: ignore[attr-defined]
+                length: int | None = deque.maxlen.__get__(holder)
                 if length is not None:
                     return length
             if type(holder) is functools._lru_cache_wrapper:
-                size: int | None = holder.cache_parameters()["maxsize"]  # type: ignore[attr-defined]
+                size: int | None = holder.cache_parameters()["maxsize"]
                 if size is not None:
                     return size
             if any(is_instance(holder, kind) for kind in _NOT_FOLLOWED):

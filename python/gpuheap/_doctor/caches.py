@@ -49,8 +49,11 @@ def find(subject: Subject) -> list[Finding]:
                     bytes=sum(size for _, size in kept),
                     site=site,
                     holders=(f"lru_cache of {site}",),
-                    evidence=("a cache on a method has `self` in its keys: " + ", ".join(sorted({one for one, _ in kept})),),
-                    remedy="Keep the cache on the instance (a dictionary in `self`, or `functools.cached_property`), or call "
+                    evidence=(
+                        "a cache on a method has `self` in its keys: " + ", ".join(sorted({one for one, _ in kept})),
+                    ),
+                    remedy="Keep the cache on the instance (a dictionary in `self`, or `functools.cached_property`), "
+                    "or call "
                     f"`{name}.cache_clear()` when the model goes.",
                 )
             )
@@ -64,9 +67,8 @@ def _keys(wrapper: Any) -> list[Any]:
     for _ in range(3):
         following: list[Any] = []
         for one in level:
-            parts: list[Any] = list(one) if type(one) is dict else list(one) if is_instance(one, list) else []
-            if type(one) is tuple:
-                parts = list(one)
+            # Keys are the arguments, in a list if there are several.
+            parts: list[Any] = list(one) if type(one) in (dict, tuple) or is_instance(one, list) else []
             for part in parts[:_MOST_KEYS]:
                 if id(part) not in seen:
                     seen[id(part)] = part

@@ -142,7 +142,8 @@ class Copies:
 
     def judge(self, used: set[int]) -> tuple[list[Finding], list[Finding]]:
         """Findings, and information. `used` are the keys that an operation of the steps has used."""
-        findings, information = [], []
+        findings: list[Finding] = []
+        information: list[Finding] = []
         for copy in self._found:
             if copy.weak is not None and copy.weak.expired():
                 continue
@@ -170,7 +171,8 @@ class Copies:
         else:
             title = "the weights are in memory a second time, as a state dict"
             remedy = (
-                "Drop the checkpoint after `load_state_dict` (`del checkpoint`), load it with `map_location='cpu'`, or with "
+                "Drop the checkpoint after `load_state_dict` (`del checkpoint`), load it with `map_location='cpu'`, "
+                "or with "
                 "`load_state_dict(..., assign=True)`, which takes its tensors instead of copying them."
             )
         return Finding(
@@ -178,7 +180,11 @@ class Copies:
             title=title,
             bytes=copy.bytes,
             holders=held,
-            evidence=(f"it takes {bytes_text(copy.bytes)} beside the model's {bytes_text(self.model_bytes)}", content, use),
+            evidence=(
+                f"it takes {bytes_text(copy.bytes)} beside the model's {bytes_text(self.model_bytes)}",
+                content,
+                use,
+            ),
             remedy=remedy,
             confidence="high" if copy.equal == copy.tensors and not in_use else "medium",
         )
@@ -227,7 +233,8 @@ def same_within(subject: Subject) -> list[Finding]:
             title=f"{len(twins)} tensors of the model have the same content as another one, in memory of their own",
             bytes=taken,
             evidence=(shown, "still so after the steps"),
-            remedy="If they are meant to be one, tie them (`decoder.weight = encoder.weight`), or make the table once and "
+            remedy="If they are meant to be one, tie them (`decoder.weight = encoder.weight`), or make the table "
+            "once and "
             "hand it to all layers.",
             confidence="medium",
         )

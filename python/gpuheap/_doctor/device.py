@@ -30,7 +30,10 @@ def find(counters: Sequence[tuple[int, int]], levels: Sequence[int], explained: 
     reserved = [one for _, one in counters]
     found = []
     rate = slope([taken - known for taken, known in zip(allocated, levels, strict=False)][window.first :])
-    if rises(window, [taken - known for taken, known in zip(allocated, levels, strict=False)]) and rate * window.length >= _UNSEEN:
+    if (
+        rises(window, [taken - known for taken, known in zip(allocated, levels, strict=False)])
+        and rate * window.length >= _UNSEEN
+    ):
         found.append(
             Finding(
                 kind="leak",
@@ -39,7 +42,8 @@ def find(counters: Sequence[tuple[int, int]], levels: Sequence[int], explained: 
                 bytes=round(rate * window.length),
                 bytes_per_step=round(rate),
                 evidence=(
-                    f"allocated: {bytes_text(allocated[window.first])}, later {bytes_text(allocated[-1])}; live tensors: "
+                    f"allocated: {bytes_text(allocated[window.first])}, later {bytes_text(allocated[-1])}; live "
+                    "tensors: "
                     f"{bytes_text(levels[window.first])}, later {bytes_text(levels[-1])}",
                 ),
                 remedy="C++ code keeps it: an extension, a compiled function, or graphs of CUDA for every new shape. "
@@ -50,17 +54,26 @@ def find(counters: Sequence[tuple[int, int]], levels: Sequence[int], explained: 
     growth = reserved[-1] - reserved[window.first]
     flat = abs(allocated[-1] - allocated[window.first]) + explained * window.length <= 0.1 * growth
     waste = reserved[-1] - max(allocated)
-    if rises(window, reserved) and flat and growth >= _RESERVED_SHARE * reserved[-1] and waste >= _WASTE_SHARE * reserved[-1]:
+    if (
+        rises(window, reserved)
+        and flat
+        and growth >= _RESERVED_SHARE * reserved[-1]
+        and waste >= _WASTE_SHARE * reserved[-1]
+    ):
         found.append(
             Finding(
                 kind="fragmentation",
-                title=f"reserved memory grew from {bytes_text(reserved[window.first])} to {bytes_text(reserved[-1])} while "
+                title=f"reserved memory grew from {bytes_text(reserved[window.first])} to {bytes_text(reserved[-1])} "
+                "while "
                 "what is in use at step ends stayed",
                 bytes=growth,
                 bytes_per_step=round(slope(reserved[window.first :])),
-                evidence=(f"in use at step ends: {bytes_text(allocated[window.first])}, later {bytes_text(allocated[-1])}",),
+                evidence=(
+                    f"in use at step ends: {bytes_text(allocated[window.first])}, later {bytes_text(allocated[-1])}",
+                ),
                 remedy="Use expandable segments, which grow in place instead of leaving pieces behind: "
-                "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`. `gpuheap.record()` and `gpuheap whatif` say how much it "
+                "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`. `gpuheap.record()` and `gpuheap whatif` say how "
+                "much it "
                 "saves.",
                 confidence="medium",
             )

@@ -59,7 +59,10 @@ def find(timeline: Timeline, steps: int, collecting: bool, held: tuple[str, ...]
     evidence = [f"`gc.collect()` at the end of {sum(1 for one in judged if one)} of {len(judged)} steps freed tensors"]
     if site is not None:
         evidence.append(f"{share:.0%} of them were made at {site}")
-    evidence.append(f"what is alive after a collection: {bytes_text(timeline.levels[window.first])}, later {bytes_text(timeline.levels[-1])}")
+    evidence.append(
+        f"what is alive after a collection: {bytes_text(timeline.levels[window.first])}, later "
+        f"{bytes_text(timeline.levels[-1])}"
+    )
     if not collecting:
         evidence.append("the collector is switched off (`gc.disable()`): nothing else frees them")
     return [
@@ -76,8 +79,10 @@ def find(timeline: Timeline, steps: int, collecting: bool, held: tuple[str, ...]
             evidence=tuple(evidence),
             remedy=advice("collector off", site)
             if not collecting
-            else "Break the reference cycle that holds these tensors (an object that refers to itself through a closure, a "
-            "hook, a parent or an exception; an output on `ctx` instead of `save_for_backward`): use `weakref`, or set the "
+            else "Break the reference cycle that holds these tensors (an object that refers to itself through a "
+            "closure, a "
+            "hook, a parent or an exception; an output on `ctx` instead of `save_for_backward`): use `weakref`, or "
+            "set the "
             "attribute to `None`. Until then call `gc.collect()` every few steps.",
             confidence="high" if len(judged) >= 6 else "medium",
         )

@@ -108,8 +108,8 @@ class Growth:
     timeline: Timeline
     steps: int
     chains: list[Chain]
-    gradient_graphs: bool
-    """Whether gradients have graphs."""
+    gradient_graphs: tuple[str, ...]
+    """Names of the parameters whose gradients have graphs."""
     hooked: dict[int, tuple[str, Site | None]]
     """By key: which hook keeps a storage."""
     weights: frozenset[int]
@@ -130,7 +130,7 @@ class Growth:
             return
         graph_grows = rises(window, self.timeline.nodes)
         leaks = self._by_holder(window)
-        taken: set[str] = set()
+        graph_named = False
         for leak in leaks:
             bound = self._bound(leak)
             self._claim(leak)
@@ -138,10 +138,9 @@ class Growth:
                 self.information.append(self._bounded(leak, bound))
                 continue
             pattern = self._pattern(leak, graph_grows)
-            if pattern in ("total", "state", "graph", "gradient graph"):
-                taken.add("graph")
+            graph_named = graph_named or any(one.saved for one in leak.alive)
             self.findings.append(self._finding(leak, pattern))
-        if graph_grows and "graph" not in taken:
+        if graph_grows and not graph_named:
             self._graph_alone(window)
         for stack, key, curve in _joined(self.timeline, self.steps):
             if key not in self.kept:
@@ -210,16 +209,15 @@ class Growth:
         cached = {one.storage.bytes for place in leak.places for one in place[2]}
         if _TRACEBACK in path or kind in ("traceback", "last error"):
             return "exceptions"
-        if kind == "autograd" or any(one.saved for one in alive):
+        if kind == "autograd" or 2 * sum(one.saved for one in alive) > len(alive):
             return self._graph_pattern(graph_grows)
         if 2 * hooked > sum(one.storage.bytes for one in alive) or stack.in_hook:
             return "hook"
         if kind == "cache":
             return "method cache" if self._is_method(first) else "cache"
         if all(one.batch for one in alive):
-            needed = sum(one.needed for one in alive)
-            return "view" if 2 * needed <= sum(one.storage.bytes for one in alive) else "batches"
-        if 2 * sum(one.needed for one in alive) <= sum(one.storage.bytes for one in alive):
+            return "view" if _pins(first) else "batches"
+        if _pins(first):
             return "view"
         if all(one.storage.bytes <= _NUMBER_BYTES or one.needed <= _NUMBER_BYTES // 2 for one in alive):
             return "numbers"
@@ -244,7 +242,7 @@ class Growth:
 
     @staticmethod
     def _is_method(holder: Holder | None) -> bool:
-        return holder is not None and "bound method" in holder.path
+        return holder is not None and holder.root == "class"
 
     def _bound(self, leak: Kept) -> int | None:
         middle = leak.places[0][2]
@@ -274,11 +272,14 @@ class Growth:
         if pattern in ("total", "state", "graph") and self.timeline.nodes:
             evidence.append(self._nodes())
         if pattern == "view":
-            needed = sum(one.needed for one in leak.alive)
-            pinned = sum(one.storage.bytes for one in leak.alive)
-            evidence.append(f"what is kept needs {bytes_text(needed)} and pins {bytes_text(pinned)}")
+            evidence.append(
+                f"the view that is kept needs {bytes_text(leak.holders[0].needed_bytes or 0)} and pins "
+                f"{bytes_text(leak.holders[0].bytes or 0)}"
+            )
         if pattern == "hook":
-            evidence += sorted({self.hooked[one.storage.key][0] for one in leak.alive if one.storage.key in self.hooked})
+            evidence += sorted(
+                {self.hooked[one.storage.key][0] for one in leak.alive if one.storage.key in self.hooked}
+            )
         evidence.append(self._oldest())
         left = self._steps_left(leak.rate)
         if left:
@@ -290,11 +291,18 @@ class Growth:
             bytes=sum(one.storage.bytes for one in leak.alive),
             bytes_per_step=rate,
             site=site,
-            holders=tuple(holder.path for holder in leak.holders),
+            holders=self._gradients(pattern) or tuple(holder.path for holder in leak.holders),
             evidence=tuple(evidence),
             remedy=advice(pattern, site),
             confidence=min((place[1].confidence for place in leak.places), key=("high", "medium", "low").index),
         )
+
+    def _gradients(self, pattern: str) -> tuple[str, ...]:
+        if pattern != "gradient graph":
+            return ()
+        names = self.gradient_graphs
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        return ("the gradients of " + ", ".join(f"`{name}`" for name in names[:_SHOWN]) + more,)
 
     def _places(self, leak: Kept) -> list[str]:
         lines = []
@@ -313,13 +321,14 @@ class Growth:
         first = Window(self.steps).first
         levels, counts = self.timeline.levels, self.timeline.counts
         return (
-            f"live memory at step ends: {bytes_text(levels[first])} in {counts[first]} storages after {first + 1} steps, "
-            f"{bytes_text(levels[-1])} in {counts[-1]} after {self.steps}"
+            f"live memory at step ends: {bytes_text(levels[first])} in {counts[first]} storages "
+            f"after {first + 1} steps, {bytes_text(levels[-1])} in {counts[-1]} after {self.steps}"
         )
 
     def _nodes(self) -> str:
         first = Window(self.steps).first
-        return f"nodes of live graphs: {self.timeline.nodes[first]} after {first + 1} steps, {self.timeline.nodes[-1]} after {self.steps}"
+        before, after = self.timeline.nodes[first], self.timeline.nodes[-1]
+        return f"nodes of live graphs: {before} after {first + 1} steps, {after} after {self.steps}"
 
     def _oldest(self) -> str:
         return (
@@ -364,13 +373,15 @@ class Growth:
             Finding(
                 kind="leak",
                 pattern=pattern,
-                title=f"+{rate:.0f} graph nodes per step ({window.length} of {self.steps} steps judged): {WHAT[pattern]}",
+                title=f"+{rate:.0f} graph nodes per step ({window.length} of {self.steps} steps judged): "
+                f"{WHAT[pattern]}",
                 site=site,
-                holders=tuple(holder.path for holder in held or ()),
+                holders=self._gradients(pattern) or tuple(holder.path for holder in held or ()),
                 evidence=(
                     self._nodes(),
                     *(() if chain is None else (f"most of them hang from a {chain.text}",)),
-                    "what they had saved is freed by `backward()`; the nodes stay on the host, and each keeps the one before",
+                    "what they had saved is freed by `backward()`; the nodes stay on the host, and each keeps the "
+                    "one before",
                 ),
                 remedy=advice(pattern, site),
                 confidence="high" if window.length >= 12 else "medium",
@@ -392,7 +403,8 @@ class Growth:
                 site=site,
                 holders=tuple(holder.path for holder in self._ask(one)),
                 evidence=(
-                    f"it had {bytes_text(curve[window.first])} after {window.first + 1} steps and {bytes_text(curve[-1])} after {self.steps}",
+                    f"it had {bytes_text(curve[window.first])} after {window.first + 1} steps and "
+                    f"{bytes_text(curve[-1])} after {self.steps}",
                     "each step makes a larger one and drops the old one: while it is copied, both are there",
                     self._oldest(),
                 ),
@@ -406,9 +418,15 @@ def _root(holder: Holder) -> str:
     # Whatever the variables of a failed call are named: the exception keeps them all.
     failed = holder.path.rpartition("kept by the traceback of ")[2] if _TRACEBACK in holder.path else ""
     if failed:
-        return "traceback of " + _INDEX.sub("[…]", failed)
+        return "traceback of " + _INDEX.sub("[…]", failed.rstrip(")"))
     graph = _GRAPH_OF.search(holder.path)
     return "graph of " + _INDEX.sub("[…]", graph.group(1)) if graph else _INDEX.sub("[…]", holder.path)
+
+
+def _pins(holder: Holder | None) -> bool:
+    if holder is None or holder.needed_bytes is None or not holder.bytes:
+        return False
+    return 2 * holder.needed_bytes <= holder.bytes
 
 
 def _signed(rate: float) -> str:

@@ -37,7 +37,8 @@ def evaluation_graphs(forwards: Sequence[Forward]) -> list[Finding]:
                 f"{len(unused)} forward passes of the model in evaluation built one",
                 f"a graph keeps {bytes_text(taken)} until the output is dropped",
             ),
-            remedy="Evaluate inside `with torch.no_grad():` or `with torch.inference_mode():`; `model.eval()` alone does not "
+            remedy="Evaluate inside `with torch.no_grad():` or `with torch.inference_mode():`; `model.eval()` alone "
+            "does not "
             "stop the recording.",
         )
     ]
@@ -66,7 +67,11 @@ def zeroed_gradients(calls: Sequence[ZeroGrad]) -> list[Finding]:
 def data_parallel(subject: Subject) -> list[Finding]:
     """`nn.DataParallel` anywhere in the model."""
     kind = getattr(subject.torch.nn, "DataParallel", None)
-    names = [name or "the model itself" for name, module in subject.modules() if kind is not None and is_instance(module, kind)]
+    names = [
+        name or "the model itself"
+        for name, module in subject.modules()
+        if kind is not None and is_instance(module, kind)
+    ]
     if not names:
         return []
     weights = sum({item.keys: item.bytes for item in subject.items() if not item.buffer}.values())
@@ -80,7 +85,8 @@ def data_parallel(subject: Subject) -> list[Finding]:
                 f"every forward pass copies {bytes_text(weights)} of weights to each other device, and the outputs and "
                 "gradients of all devices come together on the first, which runs out of memory before the others",
             ),
-            remedy="Use `DistributedDataParallel` with one process per device (`torchrun`); on one device use the bare model.",
+            remedy="Use `DistributedDataParallel` with one process per device (`torchrun`); on one device use the "
+            "bare model.",
         )
     ]
 
@@ -98,10 +104,12 @@ def empty_cache(calls: Sequence[tuple[Stack, float]], steps: int, step_seconds: 
             title=f"`torch.cuda.empty_cache()` is called {len(calls) / steps:.1f} times per step",
             site=_site([stack for stack, _ in calls]),
             evidence=(
-                f"the calls took {1000 * seconds / steps:.3g} ms per step{share}; what they gave back is asked for again "
+                f"the calls took {1000 * seconds / steps:.3g} ms per step{share}; what they gave back is asked for "
+                "again "
                 "in the next step, which costs more",
             ),
-            remedy="Leave it out: it frees nothing that the program itself could not use. Before another process needs the "
+            remedy="Leave it out: it frees nothing that the program itself could not use. Before another process "
+            "needs the "
             "memory, `gpuheap.release()` once says what it gave back.",
         )
     ]
@@ -127,10 +135,12 @@ def autocast_cache(torch: Any, items: Sequence[Item]) -> list[Finding]:
             title="all steps run inside one `autocast` under `no_grad`: its cache keeps a copy of the weights",
             bytes=taken,
             evidence=(
-                f"{len(cast)} float32 parameters that require gradients are cached as {str(dtype).removeprefix('torch.')} "
+                f"{len(cast)} float32 parameters that require gradients are cached as "
+                f"{str(dtype).removeprefix('torch.')} "
                 f"until the outermost `autocast` ends: up to {bytes_text(taken)}",
             ),
-            remedy="Enter `autocast` inside each step, or pass `cache_enabled=False`; for inference convert the model once "
+            remedy="Enter `autocast` inside each step, or pass `cache_enabled=False`; for inference convert the "
+            "model once "
             "(`model.to(torch.bfloat16)`).",
             confidence="medium",
         )

@@ -107,7 +107,9 @@ def find(
     where, site = hooked[(graphs or keys)[0]]
     evidence = [f"{len(keys)} tensors of the last step were alive at its end: {where}"]
     if graphs:
-        evidence.append(f"{len(graphs)} of them have a graph, which keeps what it saved as long as no backward pass frees it")
+        evidence.append(
+            f"{len(graphs)} of them have a graph, which keeps what it saved as long as no backward pass frees it"
+        )
     finding = Finding(
         kind="hook_keeps",
         title=f"hooks of the model keep {bytes_text(taken)} from one step to the next",

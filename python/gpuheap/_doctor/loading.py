@@ -78,7 +78,9 @@ class Loader:
     @property
     def ahead(self) -> int:
         """How many batches the workers prepare ahead."""
-        return int(self.workers or 0) * int(getattr(self.source, "prefetch_factor", None) or 0) if self._is_loader else 0
+        return (
+            int(self.workers or 0) * int(getattr(self.source, "prefetch_factor", None) or 0) if self._is_loader else 0
+        )
 
     @property
     def _is_loader(self) -> bool:
@@ -87,7 +89,9 @@ class Loader:
 
 def batch_bytes(torch: Any, batch: Any) -> int:
     """What the tensors of a batch need, each storage once."""
-    return sum({one.key: one.bytes for tensor in tensors_within(torch, batch) for one in storages_of(torch, tensor)}.values())
+    return sum(
+        {one.key: one.bytes for tensor in tensors_within(torch, batch) for one in storages_of(torch, tensor)}.values()
+    )
 
 
 def _places(stacks: Sequence[Stack]) -> Stack:
@@ -132,13 +136,16 @@ def transfers_in_loader(transfers: Sequence[Transfer], steps: int) -> list[Findi
             bytes=sum(one.bytes for one in inside) // steps,
             site=stack.sites[0] if stack.sites else None,
             evidence=(f"{len(inside)} copies of {bytes_text(sum(one.bytes for one in inside))} in {steps} batches",),
-            remedy="Return CPU tensors from the data set and move the whole batch in the step; with workers each process "
+            remedy="Return CPU tensors from the data set and move the whole batch in the step; with workers each "
+            "process "
             "would make a CUDA context of its own.",
         )
     ]
 
 
-def slow_loader(waits: Sequence[float], step_seconds: Sequence[float], workers: int | None, on_device: bool) -> list[Finding]:
+def slow_loader(
+    waits: Sequence[float], step_seconds: Sequence[float], workers: int | None, on_device: bool
+) -> list[Finding]:
     """Steps that wait for a loader without workers.
 
     Args:
@@ -155,7 +162,8 @@ def slow_loader(waits: Sequence[float], step_seconds: Sequence[float], workers: 
             kind="slow_loader",
             title=f"{sum(waits) / total:.0%} of the time goes by in `next(loader)`, and the loader has no workers",
             evidence=(f"{sum(waits):.3f} s in `next`, {sum(step_seconds):.3f} s in the steps",),
-            remedy="Give the `DataLoader` workers (`num_workers=4`, `persistent_workers=True`), or prepare batches ahead with "
+            remedy="Give the `DataLoader` workers (`num_workers=4`, `persistent_workers=True`), or prepare batches "
+            "ahead with "
             "`gpuheap.prefetch(loader, device)`.",
             confidence="medium",
         )
@@ -210,7 +218,8 @@ def batches_kept(torch: Any, timeline: Timeline, kept: set[int], deadline: float
             site=next((one.stack.sites[0] for one in alive if one.stack.sites), None),
             holders=tuple(holder.path for holder in real),
             evidence=("while the next step runs, two batches are alive",),
-            remedy="Drop it at the end of the step (`del batch`, or set the attribute to None); keep `.detach().cpu()` of "
+            remedy="Drop it at the end of the step (`del batch`, or set the attribute to None); keep "
+            "`.detach().cpu()` of "
             "what is needed later.",
             confidence="medium",
         )

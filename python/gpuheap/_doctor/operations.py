@@ -123,9 +123,7 @@ class Operations:
             return
         blocking = kwargs.get("non_blocking", args[2] if name == "aten.copy_.default" and len(args) > 2 else False)
         size = int(source.numel()) * int(source.element_size())
-        self.transfers.append(
-            Transfer(size, bool(source.is_pinned()), bool(blocking), self.in_loader, self.stack())
-        )
+        self.transfers.append(Transfer(size, bool(source.is_pinned()), bool(blocking), self.in_loader, self.stack()))
 
     def forget_freed(self) -> None:
         """Drops what is no longer alive."""
@@ -133,7 +131,9 @@ class Operations:
             del self.made[key]
 
 
-def _dispatch(mode: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+def _dispatch(
+    mode: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+) -> Any:
     result = func(*args, **(kwargs or {}))
     try:
         mode.operations.see(func, args, kwargs or {}, result)

@@ -27,6 +27,10 @@ def _sum(items: Sequence[Item]) -> int:
     return sum({item.keys or (item.identity,): item.bytes for item in items}.values())
 
 
+def _elements(items: Sequence[Item]) -> int:
+    return sum(item.bytes // max(1, item.element_size) for item in items)
+
+
 def dtypes(items: Sequence[Item]) -> list[Finding]:
     """float64 anywhere, and float32 where most of the weights are bf16 or fp16."""
     parameters = [item for item in items if not item.buffer]
@@ -39,7 +43,8 @@ def dtypes(items: Sequence[Item]) -> list[Finding]:
                 title=f"{len(double)} of {len(parameters)} parameters are float64: twice the memory of float32",
                 bytes=_sum(double),
                 evidence=(_names(double), "gradients and optimizer state take the type of their parameter"),
-                remedy=f"Convert them with `.float()` before the optimizer is made: saves {bytes_text(_sum(double) // 2)} "
+                remedy="Convert them with `.float()` before the optimizer is made: saves "
+                f"{bytes_text(_sum(double) // 2)} "
                 "of weights. NumPy arrays are float64 by default: `torch.from_numpy(a).float()`.",
                 confidence="medium" if len(double) == len(parameters) else "high",
             )
@@ -50,7 +55,7 @@ def dtypes(items: Sequence[Item]) -> list[Finding]:
     trains_half = any(item.requires_grad for item in half)
     wide = [item for item in single if trains_half or not item.requires_grad]
     total = _sum(parameters)
-    if half and 2 * _sum(half) > total and _sum(wide) >= _WIDE_SHARE * total:
+    if half and 2 * _elements(half) > _elements(parameters) and _sum(wide) >= _WIDE_SHARE * total:
         found.append(
             Finding(
                 kind="mixed_parameter_types",
@@ -88,7 +93,8 @@ def large_buffers(items: Sequence[Item]) -> list[Finding]:
                 f"the largest, `{largest.name}`, is {list(largest.shape)} of {largest.dtype} and takes "
                 f"{bytes_text(largest.bytes)}; {saved}",
             ),
-            remedy="Compute what is cheap (masks, position tables) when it is needed, or keep it smaller: a boolean mask "
+            remedy="Compute what is cheap (masks, position tables) when it is needed, or keep it smaller: a boolean "
+            "mask "
             "takes a quarter of a float32 one. Keep data sets and caches out of the model.",
             confidence="medium",
         )
@@ -108,7 +114,8 @@ def places(items: Sequence[Item]) -> list[Finding]:
             title=f"{len(host)} parameters are on the CPU, the others on {away[0].device}",
             bytes=_sum(host),
             evidence=(_names(host),),
-            remedy="Call `model.to(device)` once, before the optimizer is made; a tensor in a plain list or dict is not "
+            remedy="Call `model.to(device)` once, before the optimizer is made; a tensor in a plain list or dict is "
+            "not "
             "moved with the module: use `nn.ParameterList` or `register_buffer`.",
             confidence="medium",
         )

@@ -30,8 +30,8 @@ WHAT: dict[str, str] = {
 _ADVICE: dict[str, str] = {
     "total": "Sum numbers, not tensors: `total += loss.item()`, or `loss.detach()` to avoid the wait for the device.",
     "state": "Cut the graph between steps: carry over `state.detach()`.",
-    "graph": "Keep numbers, not tensors: use `.item()` for a loss that is summed or logged, `.detach()` for results and "
-    "for a state that is carried over.",
+    "graph": "Keep numbers, not tensors: use `.item()` for a loss that is summed or logged, `.detach()` for results "
+    "and for a state that is carried over.",
     "gradient graph": "Set gradients to None after each step (`zero_grad()`), or use `torch.autograd.grad` instead of "
     "`backward(create_graph=True)`: parameter, gradient and graph keep each other alive.",
     "exceptions": "Keep the text of a caught exception, not the exception: its traceback holds every local tensor.",
@@ -44,19 +44,18 @@ _ADVICE: dict[str, str] = {
     "periodic": "Bound what evaluation, logging or a replay buffer collects, or move it to the host with "
     "`.detach().cpu()`.",
     "model copies": "Keep copies of weights on the host (`.cpu()`) or on disk, and only as many as are used.",
-    "numbers": "Keep `.item()` of a number that is logged, or copy all of them to the host once in a while.",
+    "numbers": "Keep `.item()` of a number that is logged, or copy all of them to the host now and then.",
     "batches": "Drop the batch at the end of its step; keep `.detach().cpu()`, or an index into the data set.",
     "joined": "Collect the parts on the host (`.detach().cpu()`) and join them once, or give the tensor a limit.",
-    "kept": "Bound the list, dict or attribute that holds them, or keep `.detach().cpu()` of results; a kept view keeps "
-    "its whole storage, `.clone()` of the part does not.",
-    "collector off": "Break the reference cycle (`weakref`, or set the attribute to `None`), and let the collector run: "
-    "`gc.enable()`, or `gc.collect()` every few steps.",
+    "kept": "Bound the list, dict or attribute that holds them, or keep `.detach().cpu()` of results; a kept view "
+    "keeps its whole storage, `.clone()` of the part does not.",
+    "collector off": "Break the reference cycle (`weakref`, or set the attribute to `None`), and let the collector "
+    "run: `gc.enable()`, or `gc.collect()` every few steps.",
 }
 
 
 def advice(pattern: str, site: Site | None) -> str:
     """What to change."""
-
 
     place = "" if site is None else f" Start at {short_file(site.file)}:{site.line}."
     return f"{_ADVICE[pattern]}{place}"

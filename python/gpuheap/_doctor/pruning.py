@@ -19,7 +19,8 @@ _NAMED = 4
 
 def find(subject: Subject) -> tuple[list[Finding], list[Finding]]:
     """Findings, and information."""
-    findings, information = [], []
+    findings: list[Finding] = []
+    information: list[Finding] = []
     masks = list(_masks(subject))
     if masks:
         weights = sum(weight for _, weight, _ in masks)
@@ -34,7 +35,8 @@ def find(subject: Subject) -> tuple[list[Finding], list[Finding]]:
                     f"{bytes_text(weights)} of weights take {bytes_text(extra)} more for masks and products",
                     "the product is made anew in every forward pass",
                 ),
-                remedy="When pruning is done, make it permanent: `torch.nn.utils.prune.remove(module, name)`. Zeros are "
+                remedy="When pruning is done, make it permanent: `torch.nn.utils.prune.remove(module, name)`. Zeros "
+                "are "
                 "stored like other numbers: pruning by masks saves no memory.",
             )
         )
@@ -102,5 +104,7 @@ def _parametrizations(subject: Subject) -> Iterator[tuple[str, int, int]]:
                 continue
             weight = max(_size(torch, tensor) for tensor in originals)
             inside = Subject(torch, [chain])
-            stored = sum({one.key: one.bytes for *_, tensor in inside.tensors() for one in storages_of(torch, tensor)}.values())
+            stored = sum(
+                {one.key: one.bytes for *_, tensor in inside.tensors() for one in storages_of(torch, tensor)}.values()
+            )
             yield f"{prefix}.{key}" if prefix else str(key), weight, stored - weight

@@ -167,7 +167,10 @@ class Report:
         if self.levels:
             first, last = self.levels[0], self.levels[-1]
             change = signed_bytes_text(last - first) if last != first else "unchanged"
-            lines.append(f"live memory at step ends: {bytes_text(first)} after the first, {bytes_text(last)} after the last ({change})")
+            lines.append(
+                f"live memory at step ends: {bytes_text(first)} after the first, {bytes_text(last)} after the last "
+                f"({change})"
+            )
         for number, finding in enumerate(self.findings, 1):
             lines += ["", f"{number}. {finding.text()}"]
         if self.information:

@@ -56,7 +56,9 @@ class _Copy:
             if target is None:
                 # What is there now may be someone else's, too: it is not written to.
                 fresh = self.content.to(self.device)
-                target = torch.nn.Parameter(fresh, self.requires_grad) if torch.nn.Parameter in mro(self.kind) else fresh
+                target = (
+                    torch.nn.Parameter(fresh, self.requires_grad) if torch.nn.Parameter in mro(self.kind) else fresh
+                )
             elif self._fits(target):
                 self._write(torch, target.detach())
             else:

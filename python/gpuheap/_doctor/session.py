@@ -26,8 +26,8 @@ from gpuheap._doctor import (
     stored,
 )
 from gpuheap._doctor.calls import Calls
-from gpuheap._doctor.heap import Heap
 from gpuheap._doctor.graphs import chains, gradients_in_graph
+from gpuheap._doctor.heap import Heap
 from gpuheap._doctor.operations import Operations, following
 from gpuheap._doctor.report import Finding, Report
 from gpuheap._doctor.subject import Subject
@@ -45,6 +45,7 @@ _HOLDER_SECONDS = 20.0
 _GROWTH_ALLOWED = 1 << 30
 _GRAPH_SHARE = 0.05
 _CYCLES_ASKED = 2
+_GRAPHS = ("total", "state", "graph", "gradient graph")
 
 
 class Session:
@@ -155,6 +156,17 @@ class Session:
         # A collection in the middle of a step would free what its end is to show.
         threshold = gc.get_threshold()
         gc.set_threshold(0)
+        try:
+            keys = self._watched(number, evaluate)
+            self._calls.note_gradients()
+            self._look(number, keys)
+        finally:
+            if gc.get_threshold()[0] == 0:
+                gc.set_threshold(*threshold)
+        self.report.levels = self._timeline.levels
+
+    def _watched(self, number: int, evaluate: bool) -> frozenset[int]:
+        """One step of the program; returns the keys of its batch."""
         keys: frozenset[int] = frozenset()
         try:
             with self._follow(number):
@@ -173,19 +185,18 @@ class Session:
                     self._evaluate()
         finally:
             self._calls.evaluating = False
-            if gc.get_threshold()[0] == 0:
-                gc.set_threshold(*threshold)
-        self._calls.note_gradients()
-        if self._asks_for_cycles():
-            self._timeline.look(number)
-            with self._heap.thawed():
-                stacks = sorted(self._timeline.garbage_stacks, key=lambda one: -self._timeline.garbage_stacks[one])[:4]
-                self._cycles = garbage.cycle_of(self._timeline, number, stacks) or self._cycles
-                self._timeline.end_step(number, self._owned(), keys)
-            self._cycles_asked += 1
-        else:
+        return keys
+
+    def _look(self, number: int, keys: frozenset[int]) -> None:
+        if not self._asks_for_cycles():
             self._timeline.end_step(number, self._owned(), keys)
-        self.report.levels = self._timeline.levels
+            return
+        self._cycles_asked += 1
+        self._timeline.look(number)
+        with self._heap.thawed():
+            stacks = sorted(self._timeline.garbage_stacks, key=lambda one: -self._timeline.garbage_stacks[one])[:4]
+            self._cycles = garbage.cycle_of(self._timeline, number, stacks) or self._cycles
+            self._timeline.end_step(number, self._owned(), keys)
 
     def _next(self) -> Any:
         self._operations.in_loader = True
@@ -274,7 +285,7 @@ class Session:
             timeline,
             self._steps,
             owners,
-            bool(in_graph),
+            tuple(self.subject.names.get(id(one), "?") for one in in_graph),
             hooked,
             frozenset(item.bytes for item in weights),
             len(weights),
@@ -286,7 +297,7 @@ class Session:
         report = self.report
         words = habits.backward_words(self._calls.backwards)
         for finding in grown.findings:
-            graph = finding.pattern in ("total", "state", "graph", "gradient graph")
+            graph = finding.pattern in _GRAPHS
             report.findings.append(_with_evidence(finding, words) if graph and words else finding)
         report.information += grown.information
         report.notes += grown.notes
@@ -294,7 +305,9 @@ class Session:
         found, information = hooks.find(timeline, hooked, with_graph, grown.kept)
         report.findings += found
         report.information += information
-        if not any(finding.pattern in ("total", "state", "graph", "gradient graph") for finding in grown.findings):
+        if not any(one.saved for key, one in timeline.alive.items() if key in grown.kept) and not any(
+            finding.pattern in _GRAPHS for finding in grown.findings
+        ):
             self._graph_between_steps(count, words)
         explained = sum(finding.bytes_per_step or 0 for finding in grown.findings)
         report.findings += device.find(timeline.device_levels, timeline.levels, explained)
@@ -327,8 +340,10 @@ class Session:
                 site=site,
                 holders=tuple(holder.path for holder in held if holder.root != "unseen"),
                 evidence=(*evidence, "while the next forward pass runs, two graphs are alive"),
-                remedy="Let go of it: `.detach()` or `.item()` of what is kept, no `retain_graph=True` for the last backward "
-                "pass, `torch.no_grad()` where nothing is trained, and gradients set to None after `create_graph=True`.",
+                remedy="Let go of it: `.detach()` or `.item()` of what is kept, no `retain_graph=True` for the last "
+                "backward "
+                "pass, `torch.no_grad()` where nothing is trained, and gradients set to None after "
+                "`create_graph=True`.",
                 confidence="medium",
             )
         )
@@ -368,7 +383,8 @@ class Session:
         cuda = getattr(self.torch, "cuda", None)
         if cuda is None or not cuda.is_available():
             self._note(
-                "no GPU here: live tensors were counted on the host; the allocator's counters, fragmentation and copies to "
+                "no GPU here: live tensors were counted on the host; the allocator's counters, fragmentation and "
+                "copies to "
                 "the device were not checked"
             )
         elif not self.on_device:
@@ -378,7 +394,9 @@ class Session:
         if any(item.device == "meta" for item in self._items):
             self._note("parameters on the `meta` device have no memory yet, and were not compared")
         if self._steps and not self._calls.model_calls:
-            self._note("the steps did not call the model that was given: parameters were checked, but another one may run")
+            self._note(
+                "the steps did not call the model that was given: parameters were checked, but another one may run"
+            )
         if self._compiled:
             self._note("the model is compiled: where memory is made was watched in two steps only, run uncompiled")
         if self._loader is None:
@@ -388,7 +406,6 @@ class Session:
 
 
 def _with_evidence(finding: Finding, words: str) -> Finding:
-
 
     return replace(finding, evidence=(*finding.evidence, f"graphs were kept by {words}"))
 

@@ -13,7 +13,13 @@ from gpuheap._frames import is_own_code, short_file
 __all__ = ["Site", "Stack", "function_site", "is_user_code", "user_stack"]
 
 _LIBRARIES = tuple(
-    sorted({os.path.join(path, "") for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name))})
+    sorted(
+        {
+            os.path.join(path, "")
+            for name in ("stdlib", "platstdlib", "purelib", "platlib")
+            if (path := sysconfig.get_path(name))
+        }
+    )
 )
 _MOST = 6
 # The functions of PyTorch that call a module's hooks, and its `forward`.

@@ -23,7 +23,9 @@ _NAMED = 4
 def _state_bytes(torch: Any, optimizer: Any, parameter: Any) -> int:
     state = (instance_dict(optimizer) or {}).get("state")
     own = state.get(parameter) if state is not None else None
-    return sum({one.key: one.bytes for tensor in tensors_within(torch, own) for one in storages_of(torch, tensor)}.values())
+    return sum(
+        {one.key: one.bytes for tensor in tensors_within(torch, own) for one in storages_of(torch, tensor)}.values()
+    )
 
 
 def _in_modules(torch: Any) -> set[int]:
@@ -83,8 +85,12 @@ def find(subject: Subject, stepped: set[int], used: set[int]) -> list[Finding]:
                     kind="state_of_frozen_parameters",
                     title=f"{name} keeps state for {len(frozen)} frozen parameters",
                     bytes=sum(size for _, size in frozen),
-                    evidence=(", ".join(f"`{label}`" for label, _ in frozen[:_NAMED]), "they have `requires_grad=False`"),
-                    remedy="Make the optimizer anew with the parameters that are trained, after freezing; or drop their "
+                    evidence=(
+                        ", ".join(f"`{label}`" for label, _ in frozen[:_NAMED]),
+                        "they have `requires_grad=False`",
+                    ),
+                    remedy="Make the optimizer anew with the parameters that are trained, after freezing; or drop "
+                    "their "
                     "state: `del optimizer.state[p]`.",
                 )
             )
@@ -95,14 +101,16 @@ def find(subject: Subject, stepped: set[int], used: set[int]) -> list[Finding]:
 
 
 def _lost(torch: Any, optimizer: Any, name: str, lost: list[tuple[Any, int]], stepped: bool) -> Finding:
-    weights = sum(
-        {one.key: one.bytes for parameter, _ in lost for one in storages_of(torch, parameter)}.values()
-    )
+    weights = sum({one.key: one.bytes for parameter, _ in lost for one in storages_of(torch, parameter)}.values())
     states = sum(size for _, size in lost)
     count = len(lost)
     every = count == len(parameters_of(optimizer))
     lost.clear()
-    held = [] if stepped and not every else [one.path for one in holders(optimizer, limit=2, budget=_SECONDS) if one.root != "unseen"][:2]
+    held = (
+        []
+        if stepped and not every
+        else [one.path for one in holders(optimizer, limit=2, budget=_SECONDS) if one.root != "unseen"][:2]
+    )
     what = f"an {name} of an earlier model" if every else f"{name}"
     return Finding(
         kind="state_of_lost_parameters",

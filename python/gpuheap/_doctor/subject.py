@@ -16,7 +16,15 @@ from gpuheap.errors import Error
 
 __all__ = ["Item", "Subject", "roots_of"]
 
-_OTHERS = {"jax": "JAX", "jaxlib": "JAX", "flax": "JAX", "haiku": "JAX", "equinox": "JAX", "keras": "Keras", "tensorflow": "TensorFlow"}
+_OTHERS = {
+    "jax": "JAX",
+    "jaxlib": "JAX",
+    "flax": "JAX",
+    "haiku": "JAX",
+    "equinox": "JAX",
+    "keras": "Keras",
+    "tensorflow": "TensorFlow",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class Alive:
     backward: bool = False
     joined: int | None = None
     saved: bool = False
-    """Whether no tensor in Python has it: a graph keeps it."""
+    """Whether a live graph has saved it for a backward pass."""
     needed: int = 0
     """The most bytes that any of its tensors needs of it."""
     batch: bool = False
@@ -72,7 +72,7 @@ class Timeline:
     nodes: list[int] = field(default_factory=list)
     """Nodes of graphs that are alive at each step's end."""
     saved: list[int] = field(default_factory=list)
-    """Bytes that only graphs keep at each step's end."""
+    """Bytes that live graphs have saved, at each step's end."""
     joined: dict[Stack, list[tuple[int, int, int]]] = field(default_factory=dict)
     """By line: step, key and bytes of a storage that was carried over and has grown."""
     device_levels: list[tuple[int, int]] = field(default_factory=list)
@@ -107,7 +107,9 @@ class Timeline:
         self.levels.append(sum(one.storage.bytes for one in self.alive.values()))
         self.counts.append(len(self.alive))
         self.saved.append(
-            sum(one.storage.bytes for key, one in self.alive.items() if one.saved and one.born >= 0 and key not in owned)
+            sum(
+                one.storage.bytes for key, one in self.alive.items() if one.saved and one.born >= 0 and key not in owned
+            )
         )
         sums: dict[object, int] = {}
         for key, one in self.alive.items():
@@ -143,8 +145,9 @@ class Timeline:
                     known = self._known(before, storage, tensor, step)
                     if known is None:
                         continue
-                    known.saved = position >= len(tensors)
+                    known.saved = False
                     now[storage.key] = known
+                known.saved = known.saved or position >= len(tensors)
                 try:
                     needed = int(tensor.numel()) * int(tensor.element_size())
                 except Exception:  # a layout without a size of its own

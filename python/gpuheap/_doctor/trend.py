@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 from typing import Literal
 
@@ -79,9 +80,7 @@ class Trend:
         return "medium" if self.judged >= 6 else "low"
 
 
-def trend_of(
-    window: Window, births: Mapping[int, Sequence[int]], curve: Sequence[int], oldest_freed: int = 0
-) -> Trend:
+def trend_of(window: Window, births: Mapping[int, Sequence[int]], curve: Sequence[int], oldest_freed: int = 0) -> Trend:
     """Judges one place.
 
     Args:
@@ -92,7 +91,7 @@ def trend_of(
     """
     thirds = [0, 0, 0]
     taken = survivors = steps_with = 0
-    recent = sum(len(sizes) for step, sizes in births.items() if step >= window.first and step < window.steps - 2)
+    recent = sum(len(sizes) for step, sizes in births.items() if step >= window.first and step < window.steps - 1)
     for step, sizes in births.items():
         if window.enough and step in window and sizes:
             thirds[window.third(step)] += len(sizes)
@@ -128,6 +127,4 @@ def rises(window: Window, values: Sequence[float]) -> bool:
     if values[window.steps - 1] <= values[window.steps - 1 - max(1, window.steps // 8)]:
         return False
     marks = [values[window.first + window.length * part // 3 - (1 if part == 3 else 0)] for part in range(4)]
-    return all(later > earlier for earlier, later in zip(marks, marks[1:], strict=False)) and slope(
-        values[window.first : window.end]
-    ) > 0
+    return all(later > earlier for earlier, later in pairwise(marks)) and slope(values[window.first : window.end]) > 0
