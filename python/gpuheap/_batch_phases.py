@@ -13,13 +13,13 @@ from importlib import import_module
 from typing import Any
 
 from gpuheap._batch_meter import Meter
+from gpuheap._batch_search import FIRST_STEP
 
-__all__ = ["FIRST_STEP", "Phases", "merged"]
+__all__ = ["Phases", "merged"]
 
 # Parts of the backward pass. Its peak can be at its beginning, where all activations live, or at its end, where all
 # gradients do: two straight lines, of which a single one would show the maximum only.
 _PARTS = 8
-FIRST_STEP = ", first step"
 
 
 class Phases:

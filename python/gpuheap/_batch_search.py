@@ -13,10 +13,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["FITS", "MOST_PROBES", "Probe", "Search"]
+__all__ = ["FIRST_STEP", "FITS", "MOST_PROBES", "Probe", "Search"]
 
 MOST_PROBES = 6
 FITS = "fits"
+# After the name of a phase, for that of the first step.
+FIRST_STEP = ", first step"
 # The step from the size that fits to the one that must not, as a part of the size.
 _STEP = 0.03
 # How far beyond the largest size that was run the next run may go: after one run, and after more.
@@ -28,6 +30,8 @@ _DARED = 0.9
 _RETREAT = 8
 # From here on a failed run is too far from one that fits to say much about the sizes between.
 _FAR = 1.25
+# How much a calculation may miss that reaches from one size to another, as a power of their ratio.
+_MISSED = 0.07
 # Two runs nearer than this say little about a slope.
 _APART = 1.15
 # Phases in which there are no gradients yet, or hardly any.
@@ -195,13 +199,20 @@ class Search:
         )
         lines = []
         for phase, peak in anchor.peaks.items():
-            others = [probe for probe in self.probes if phase in probe.peaks and probe.batch != anchor.batch]
-            apart = [probe for probe in others if _ratio(probe, anchor) >= _APART] or others
-            other = min(apart, key=lambda probe: _ratio(probe, anchor), default=None)
+            # A run that failed in its second step has told of the first, and the same lines are parallel there.
+            names = [name for name in (phase, phase + FIRST_STEP) if name in anchor.peaks]
+            others = [
+                (probe, name)
+                for probe in self.probes
+                for name in names
+                if name in probe.peaks and probe.batch != anchor.batch
+            ]
+            apart = [other for other in others if _ratio(other[0], anchor) >= _APART] or others
+            other, name = min(apart, key=lambda other: _ratio(other[0], anchor), default=(None, phase))
             if other is None:
                 slope = max(min(peak, steepest) - anchor.start, 0) / anchor.batch
             else:
-                slope = max((peak - other.peaks[phase]) / (anchor.batch - other.batch), 0.0)
+                slope = max((anchor.peaks[name] - other.peaks[name]) / (anchor.batch - other.batch), 0.0)
             lines.append((peak - slope * anchor.batch, slope))
         return lines
 
@@ -228,26 +239,37 @@ class Search:
         return upper if wanted < upper else self._less(low, high, lower)
 
     def _wanted(self, low: Probe) -> int:
+        """The size that the calculation is for, as far as that may be trusted."""
         guess = self.estimate()
-        runs = [probe for probe in self.probes if probe.complete]
-        leap = _LEAP if len(runs) > 1 else _FIRST_LEAP
-        if guess is None:
-            return self._round(low.batch * leap)
-        if len(runs) == 1 and guess > 2 * low.batch:
+        runs = sum(1 for probe in self.probes if probe.complete)
+        # Below a size that was run, nothing is far.
+        leap = _LEAP if runs > 1 else _FIRST_LEAP
+        furthest = self.most if self.failing is not None else self._round(low.batch * leap)
+        if guess is None or guess >= self.most:
+            return furthest
+        if runs > 1 and guess * _STEP >= 2 * self.multiple:
+            # The calculation is then in the middle between this size and the next, and both turn out as they should.
+            guess = self._round(guess / (1 + _STEP / 2))
+        elif runs == 1 and guess > 2 * low.batch:
             guess = self._round(max(guess * _DARED, 2 * low.batch))
-        return min(guess, self._round(low.batch * leap))
+        return min(guess, furthest)
 
     def _less(self, low: Probe, high: Probe, lower: int) -> int:
         """A size below the one that failed though the calculation says that it fits."""
-        if not high.complete and high.batch > _FAR * low.batch:
+        failed = sum(1 for probe in self.probes if not probe.fits and probe.batch <= high.batch * _FAR)
+        calculated = sum(1 for probe in self.probes if probe.complete) > 1
+        if not high.complete and high.batch > _FAR * low.batch and (failed > 1 or not calculated):
             # It told nothing but that a phase has been hidden in all runs so far.
             size = low.batch * (high.batch / low.batch) ** 0.6
         elif self.probes[-1].fits:
             # What the allocator wastes jumps somewhere between them.
-            size = math.sqrt(low.batch * high.batch)
+            near = lower <= self.above(low.batch) * (1 + _STEP)
+            size = lower if near else math.sqrt(low.batch * high.batch)
+        elif not high.complete:
+            # The further the calculation reached, the more it may have missed.
+            size = high.batch / (high.batch / low.batch) ** _MISSED
         else:
             # The allocator wastes more than it did in the run that fits: how much more is found in growing steps.
-            failed = sum(1 for probe in self.probes if not probe.fits and probe.batch <= high.batch * _FAR)
             size = high.batch / (1 + _STEP) ** (2 ** (failed - 1))
         return min(max(self._round(size), self.above(low.batch)), lower)
 

@@ -109,12 +109,12 @@ pub(crate) fn report(recording: &Recording, basis: &Basis, options: &Options) ->
     let account = |tick| {
         let idle = facts.stranded.iter().filter(|stream| stream.last_used <= tick).map(|stream| stream.stream);
         let mut parts = ledger(recording, replay, classes, tick, &idle.collect::<Vec<u64>>(), options.limit);
-        let time_us = tick.event().and_then(|event| times_us.get(event.index()).copied()).filter(|&time| time > 0);
+        let now = tick.event().and_then(|event| times_us.get(event.index()).copied()).filter(|&time| time > 0);
         if options.limit.is_none()
-            && let Some(memory) = outside::nearest(recording, device.device, time_us)
+            && let Some(memory) = outside::nearest(recording, device.device, now)
         {
             let reserved = parts.iter().map(|part| part.bytes).sum::<Bytes>();
-            parts.extend(outside::parts(memory, reserved.get(), time_us));
+            parts.extend(outside::parts(memory, reserved.get(), now));
         }
         parts
     };

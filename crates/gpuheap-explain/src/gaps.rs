@@ -81,17 +81,18 @@ impl FilledGaps {
             return None;
         }
         let percent = |part: u64, of: u64| if of == 0 { 0.0 } else { part as f64 * 100.0 / of as f64 };
-        let mut text = format!(
+        let checked = if self.checked > 0 {
+            format!(" ({:.1} % right where that could be checked)", percent(self.right, self.checked))
+        } else {
+            String::new()
+        };
+        Some(format!(
             "to cost little, stacks were recorded in stretches: of {:.0} % of the allocations; of {:.1} % the stack was \
-             told from the same sequence of allocations where it was recorded",
+             told from the same sequence of allocations where it was recorded{checked}; {:.1} % stayed unknown",
             percent(self.recorded, all),
-            percent(self.told, all)
-        );
-        if self.checked > 0 {
-            text += &format!(" ({:.1} % right where that could be checked)", percent(self.right, self.checked));
-        }
-        text += &format!("; {:.1} % stayed unknown", percent(self.unknown, all));
-        Some(text)
+            percent(self.told, all),
+            percent(self.unknown, all)
+        ))
     }
 }
 
@@ -156,7 +157,7 @@ struct Row {
     /// Its place among allocations and frees.
     at: usize,
     /// How many of [`LIVES`] it outlived.
-    life: u8,
+    life: usize,
     stack: StackId,
     /// The stretch between gaps in which it was recorded; `None` in a gap.
     stretch: Option<usize>,
@@ -190,10 +191,10 @@ impl Rows {
                 let stack = events.stack(id);
                 let stretch = stretch(events.time_us(id), stack, gaps);
                 live.insert(events.address(id), rows.allocations.len());
-                rows.allocations.push(Row { event: id, at, life: LIVES.len() as u8, stack, stretch });
+                rows.allocations.push(Row { event: id, at, life: LIVES.len(), stack, stretch });
             } else if let Some(index) = live.remove(&events.address(id)) {
                 let row = &mut rows.allocations[index];
-                row.life = LIVES.iter().filter(|&&life| at - row.at > life).count() as u8;
+                row.life = LIVES.iter().filter(|&&life| at - row.at > life).count();
             }
         }
         rows
@@ -207,7 +208,7 @@ impl Rows {
             Sizes::Any => &self.any,
         };
         let hash = hashes.of(row.at.checked_sub(surrounding.before)?..row.at + surrounding.after + 1)?;
-        Some(hash ^ u64::from(row.life))
+        Some(hash ^ row.life as u64)
     }
 
     /// What the recorded stretches say that `of` chooses.
@@ -310,7 +311,7 @@ impl Hashes {
     }
 }
 
-/// Spreads the bits of a number (the finalizer of SplitMix64).
+/// Spreads the bits of a number (the finalizer of `SplitMix64`).
 fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -9,9 +9,9 @@ use crate::report::{LedgerPart, PartKind};
 
 /// What the driver said nearest to `time_us`; without a time, last.
 pub(crate) fn nearest(recording: &Recording, device: DeviceId, time_us: Option<u64>) -> Option<&DeviceMemory> {
-    let known = recording.device_memory.iter().filter(|memory| memory.device == device && memory.total > 0);
+    let mut known = recording.device_memory.iter().filter(|memory| memory.device == device && memory.total > 0);
     match time_us {
-        None => known.last(),
+        None => known.next_back(),
         Some(time_us) => known.min_by_key(|memory| memory.time_us.abs_diff(time_us)),
     }
 }

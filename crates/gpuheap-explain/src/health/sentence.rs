@@ -11,7 +11,7 @@ use crate::steps::FEWEST_BOUNDARIES;
 pub(super) fn sentence(health: &Health, judgement: &Judgement, unit: &str) -> String {
     let growth = per_step(judgement.growth);
     let (from, to) = (judgement.from, judgement.to);
-    let steps = |count: u64| plural(usize::try_from(count).unwrap_or(usize::MAX), "step");
+    let steps = |count: u64| format!("{} step{}", grouped(count), if count == 1 { "" } else { "s" });
     let judged = format!("{} of {} judged", grouped(judgement.steps), steps(judgement.seen));
     let mut parts = Vec::new();
     match judgement.kind {

@@ -213,6 +213,7 @@ fn a_late_leak_of_a_long_run_is_told_by_its_last_steps() {
     let health = monitor.health(&Surroundings::default()).expect("steps");
     assert_eq!(health.kind, HealthKind::Leak, "{}", health.sentence);
     assert!((health.growth_per_step - MIB as f64).abs() < 1.0);
+    assert!(health.sentence.ends_with("in a buffer for more than 256 steps"), "{}", health.sentence);
 }
 
 #[test]

@@ -75,6 +75,25 @@ fn waves(events: u64, waves: u64, base: u64, height: u64, growth: u64, slack: u6
 }
 
 /// A healthy training run: everything that other samples change.
+fn source() -> SourceInfo {
+    SourceInfo {
+        path: "bert_large.pickle.gz".to_owned(),
+        format: "torch-snapshot-pickle+gzip".to_owned(),
+        bytes: Bytes::new(1_204_311),
+        events: 23_519,
+        devices: 1,
+        device: 0,
+        device_events: 23_519,
+        complete: true,
+        reserved_before: Bytes::ZERO,
+        duration_us: 940_720,
+        conf: String::new(),
+        device_bytes: None,
+        facts: std::collections::BTreeMap::new(),
+        notes: Vec::new(),
+    }
+}
+
 pub(crate) fn healthy() -> Report {
     let by_class = [
         (Class::Activations, mib(14_400)),
@@ -85,22 +104,7 @@ pub(crate) fn healthy() -> Report {
     ];
     Report {
         schema: SCHEMA,
-        source: SourceInfo {
-            path: "bert_large.pickle.gz".to_owned(),
-            format: "torch-snapshot-pickle+gzip".to_owned(),
-            bytes: Bytes::new(1_204_311),
-            events: 23_519,
-            devices: 1,
-            device: 0,
-            device_events: 23_519,
-            complete: true,
-            reserved_before: Bytes::ZERO,
-            duration_us: 940_720,
-            conf: String::new(),
-            device_bytes: None,
-            facts: Default::default(),
-            notes: Vec::new(),
-        },
+        source: source(),
         verdict: Verdict {
             kind: VerdictKind::Healthy,
             headline: "Healthy: no leak in 10 steps, and 98 % of the reserved memory is in use at the peak".to_owned(),
