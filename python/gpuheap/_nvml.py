@@ -200,7 +200,7 @@ def _memory(library: Any, handle: ctypes.c_void_p) -> tuple[int | None, int | No
 
 def _processes(library: Any, handle: ctypes.c_void_p) -> list[Process] | None:
     for name, kind in _PROCESS_CALLS:
-        size = 16
+        size, code = 16, _FUNCTION_NOT_FOUND
         while size <= _MOST_PROCESSES:
             rows = (kind * size)()
             count = ctypes.c_uint(size)

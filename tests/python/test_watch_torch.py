@@ -28,6 +28,7 @@ class Allocator:
         self.blocks: dict[int, int] = {0: 40}
         self.backend = "native"
         self.fraction = 1.0
+        self.capturing = False
         self.asked = 0
         self.free = 500 * MIB
         self.uuid: str | None = "aa"
@@ -42,6 +43,7 @@ class Allocator:
             memory=SimpleNamespace(get_allocator_backend=lambda: self.backend),
             mem_get_info=lambda device: (self.free, 1000 * MIB),
             get_device_properties=lambda device: SimpleNamespace(uuid=self.uuid),
+            is_current_stream_capturing=lambda: self.capturing,
         )
 
     def stats(self, device: int) -> dict[str, Any]:
@@ -129,6 +131,38 @@ def test_a_card_that_nvml_does_not_know(allocator: Allocator, monkeypatch: pytes
 def test_pytorchs_own_limit(allocator: Allocator) -> None:
     allocator.fraction = 0.25
     assert Torch(allocator).around("cuda:0").limit == 250 * MIB
+
+
+def test_the_driver_is_left_alone_while_a_graph_is_recorded(allocator: Allocator) -> None:
+    allocator.capturing = True
+    assert Torch(allocator).around("cuda:0") == (None, None, None, None)
+
+
+def test_xpu_and_mps() -> None:
+    allocator = Allocator()
+    allocator.blocks = {}
+    allocator._C._xpu_memoryStats = lambda device: {
+        "allocated_bytes": {"all": {"current": 40, "peak": 50}},
+        "active_bytes": {"all": {"current": 45, "peak": 60}},
+        "reserved_bytes": {"all": {"current": 80, "peak": 90}},
+    }
+    torch: Any = SimpleNamespace(
+        _C=allocator._C,
+        cuda=allocator.cuda,
+        xpu=SimpleNamespace(is_initialized=lambda: True, device_count=lambda: 1, mem_get_info=lambda device: (20, 100)),
+        mps=SimpleNamespace(
+            driver_allocated_memory=lambda: 70,
+            current_allocated_memory=lambda: 30,
+            recommended_max_memory=lambda: 200,
+        ),
+        backends=SimpleNamespace(mps=SimpleNamespace(is_available=lambda: True)),
+    )
+    source = Torch(torch)
+    assert source.devices() == ["xpu:0", "mps:0"]
+    assert source.counters("xpu:0") == (40, None, 80, 60, 90, 0, 0)
+    assert source.around("xpu:0")[:2] == (20, 100)
+    assert source.counters("mps:0") == (30, None, 70, None, None, 0, 0)
+    assert source.around("mps:0")[:2] == (130, 200)
 
 
 def test_devices_come_when_they_are_used(allocator: Allocator) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gpuheap import _nvml
-from gpuheap._frameworks.torch import cuda_devices
+from gpuheap._frameworks.torch import capturing, cuda_devices
 from gpuheap._watch.pace import Pace
 from gpuheap._watch.source import Around, Counters
 
@@ -83,7 +83,8 @@ class Torch:
             free = None if most is None else max(most - int(torch.mps.driver_allocated_memory()), 0)
             return Around(free, most)
         ask = getattr(getattr(torch, kind), "mem_get_info", None)
-        if ask is None:
+        # While a graph is recorded the driver must not be disturbed.
+        if ask is None or (kind == "cuda" and capturing(torch)):
             return Around()
         free, total = ask(index)
         if kind != "cuda":
