@@ -12,7 +12,7 @@ from gpuheap._doctor.report import Finding, Report
 from gpuheap._doctor.restore import Saved
 from gpuheap._doctor.session import Session
 from gpuheap._doctor.subject import Subject, roots_of
-from gpuheap._tensors import loaded_torch
+from gpuheap._tensors import loaded_torch, plain
 
 __all__ = ["Finding", "Report", "doctor"]
 
@@ -79,8 +79,10 @@ def doctor(
             print(f"gpuheap doctor: {text}", file=sys.stderr)
 
     subject = Subject(torch, roots, optimizer)
-    session = Session(subject, step, loader=loader, evaluate=evaluate, deadline=started + budget_seconds, say=say)
-    saved = Saved(subject) if restore else None
+    # Attributes of tensors mean what PyTorch means by them, also where a subclass has its own answer.
+    with plain(torch):
+        session = Session(subject, step, loader=loader, evaluate=evaluate, deadline=started + budget_seconds, say=say)
+        saved = Saved(subject) if restore else None
     if saved is not None and saved.bytes:
         say(
             f"{bytes_text(saved.bytes)} of weights, gradients and optimizer state are copied to the host, to be put "
@@ -88,7 +90,8 @@ def doctor(
         )
     try:
         session.run(steps, max(steps, _MORE * steps if max_steps is None else max_steps))
-        report = session.examine()
+        with plain(torch):
+            report = session.examine()
     except BaseException as error:
         _add_partial(session, error, started, quiet)
         raise
@@ -109,7 +112,8 @@ def _add_partial(session: Session, error: BaseException, started: float, quiet: 
     """The report so far, as a note on the exception. Text only: nothing keeps its frames."""
     try:
         session.report.error = type(error).__name__
-        report = session.examine(partial=True)
+        with plain(session.torch):
+            report = session.examine(partial=True)
         report.seconds = time.monotonic() - started
         text = report.text()
     except Exception:  # the program's own exception matters more

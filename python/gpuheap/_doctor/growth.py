@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -294,7 +295,7 @@ class Growth:
             holders=self._gradients(pattern) or tuple(holder.path for holder in leak.holders),
             evidence=tuple(evidence),
             remedy=advice(pattern, site),
-            confidence=min((place[1].confidence for place in leak.places), key=("high", "medium", "low").index),
+            confidence=_surest(trend.confidence for _, trend, _ in leak.places),
         )
 
     def _gradients(self, pattern: str) -> tuple[str, ...]:
@@ -421,6 +422,11 @@ def _root(holder: Holder) -> str:
         return "traceback of " + _INDEX.sub("[…]", failed.rstrip(")"))
     graph = _GRAPH_OF.search(holder.path)
     return "graph of " + _INDEX.sub("[…]", graph.group(1)) if graph else _INDEX.sub("[…]", holder.path)
+
+
+def _surest(levels: Iterable[Literal["high", "medium", "low"]]) -> Literal["high", "medium", "low"]:
+    known = set(levels)
+    return "high" if "high" in known else "medium" if "medium" in known else "low"
 
 
 def _pins(holder: Holder | None) -> bool:

@@ -114,7 +114,8 @@ class Saved:
         while self._undo:
             undo = self._undo.pop()
             try:
-                undo()
+                with plain(self.torch):
+                    undo()
             except Exception as error:  # one that fails must not keep the others from coming back
                 failed.append(f"{type(error).__name__}: {error}")
         return failed

@@ -35,7 +35,7 @@ from gpuheap._doctor.timeline import Timeline
 from gpuheap._doctor.trend import Window
 from gpuheap._doctor.within import keys_within
 from gpuheap._objects import class_name
-from gpuheap._tensors import gradient_of, storages_of
+from gpuheap._tensors import gradient_of, plain, storages_of
 from gpuheap.errors import Error
 from gpuheap.holders import holders
 
@@ -96,12 +96,11 @@ class Session:
         Raises:
             Exception: whatever a step raises.
         """
-        findings = self.report.findings
-        findings += habits.autocast_cache(self.torch, self._items)
-        owned = self._owned()
-        self._copies = copies.Copies(self.subject, owned)
-        self._operations.watched = self._copies.keys | frozenset(states.keys_of_foreign_parameters(self.subject))
-        self._timeline.begin()
+        with plain(self.torch):
+            self.report.findings += habits.autocast_cache(self.torch, self._items)
+            self._copies = copies.Copies(self.subject, self._owned())
+            self._operations.watched = self._copies.keys | frozenset(states.keys_of_foreign_parameters(self.subject))
+            self._timeline.begin()
         try:
             with self._calls, self._heap:
                 self.subject.heap = self._heap
@@ -158,8 +157,9 @@ class Session:
         gc.set_threshold(0)
         try:
             keys = self._watched(number, evaluate)
-            self._calls.note_gradients()
-            self._look(number, keys)
+            with plain(self.torch):
+                self._calls.note_gradients()
+                self._look(number, keys)
         finally:
             if gc.get_threshold()[0] == 0:
                 gc.set_threshold(*threshold)
