@@ -7,14 +7,15 @@ use gpuheap_record::{EventKind, Recording, StackTable};
 
 fn read(path: &str) -> Recording {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
-    gpuheap_import::read(&path, gpuheap_import::Options::default()).unwrap()
+    gpuheap_import::read(&path, gpuheap_import::Options::default()).expect("a recording of the repository")
 }
 
-/// Takes the stacks of allocations away, but for `on` milliseconds of every `period`, after `whole` of the time.
-fn hide(recording: &mut Recording, on: u64, period: u64, whole: f64) -> Vec<(u64, u64)> {
+/// Takes the stacks of allocations away, but for `on` milliseconds of every `period`, after `whole` percent of the time.
+fn hide(recording: &mut Recording, on: u64, period: u64, whole: u64) -> Vec<(u64, u64)> {
     let events = &mut recording.devices[0].events;
-    let (first, last) = (events.times_us()[0], *events.times_us().last().unwrap());
-    let mut from = first + ((last - first) as f64 * whole) as u64;
+    let times_us = events.times_us();
+    let (first, last) = (times_us[0], times_us[times_us.len() - 1]);
+    let mut from = first + (last - first) * whole / 100;
     let mut gaps = Vec::new();
     while from < last {
         gaps.push((from + on * 1000, from + period * 1000));
@@ -48,7 +49,7 @@ fn stacks_of_real_loops_are_told_from_a_fifth_of_them() {
     ] {
         let whole = read(path);
         let mut recording = whole.clone();
-        let gaps = hide(&mut recording, 60, 300, 0.1);
+        let gaps = hide(&mut recording, 60, 300, 10);
         let filled = fill_gaps(&mut recording, &gaps);
         let all = filled.recorded + filled.told + filled.unknown;
         assert!(filled.recorded * 2 < all, "{path}: {filled:?}");
@@ -64,7 +65,7 @@ fn the_verdict_is_the_one_of_the_whole_recording() {
     for path in ["examples/loss_accumulate.pickle.gz", "recordings/loops/generate_kept.pickle.gz"] {
         let whole = read(path);
         let mut recording = whole.clone();
-        let gaps = hide(&mut recording, 50, 100, 0.2);
+        let gaps = hide(&mut recording, 50, 100, 20);
         let filled = fill_gaps(&mut recording, &gaps);
         assert!(filled.told > 0, "{path}: {filled:?}");
         let (was, is) =
@@ -77,7 +78,7 @@ fn the_verdict_is_the_one_of_the_whole_recording() {
 #[test]
 fn what_stays_unknown_is_no_place_and_no_backward_pass() {
     let mut recording = read("examples/loss_accumulate.pickle.gz");
-    hide(&mut recording, 0, 1000, 0.0);
+    hide(&mut recording, 0, 1000, 0);
     let filled = fill_gaps(&mut recording, &[(0, u64::MAX)]);
     assert!(filled.told == 0 && filled.unknown > 1000, "{filled:?}");
     let report = explain(&recording, &Options::default()).unwrap();
@@ -94,7 +95,7 @@ fn without_gaps_nothing_changes_and_with_nothing_else_nothing_is_told() {
     // A gap of all time, given badly: twice, reversed, at the ends of the clock.
     for gaps in [vec![(0, u64::MAX)], vec![(0, 0), (0, u64::MAX)], vec![(u64::MAX, 0), (u64::MAX, u64::MAX)]] {
         let mut recording = whole.clone();
-        hide(&mut recording, 0, 1000, 0.0);
+        hide(&mut recording, 0, 1000, 0);
         let filled = fill_gaps(&mut recording, &gaps);
         assert_eq!(filled.told, 0, "{gaps:?}: {filled:?}");
         explain(&recording, &Options::default()).unwrap();
