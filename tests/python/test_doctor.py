@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import support_doctor as programs
 
 import gpuheap
+import support_doctor as programs
 from gpuheap._doctor.trend import Window, rises, slope, trend_of
 from gpuheap.doctor import Report, doctor
 from gpuheap.errors import Error

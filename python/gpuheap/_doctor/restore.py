@@ -19,7 +19,7 @@ from typing import Any
 
 from gpuheap._doctor.subject import Subject
 from gpuheap._names import _table
-from gpuheap._objects import instance_dict, is_instance, mro
+from gpuheap._objects import class_name, instance_dict, is_instance, mro
 from gpuheap._tensors import gradient_of, plain
 
 __all__ = ["Saved"]
@@ -40,7 +40,7 @@ class _Copy:
         self.gradient: _Copy | None = None
         try:
             with torch.no_grad(), plain(torch):
-                if tensor.device.type == "meta":
+                if tensor.device.type == "meta" or "Uninitialized" in class_name(type(tensor)):
                     return
                 self.content = tensor.detach().to("cpu", copy=True)
             saved.bytes += int(tensor.numel()) * int(tensor.element_size())

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
-from gpuheap._bytes import bytes_text
 from gpuheap._doctor import (
     caches,
     copies,
@@ -26,24 +25,21 @@ from gpuheap._doctor import (
     stored,
 )
 from gpuheap._doctor.calls import Calls
-from gpuheap._doctor.graphs import chains, gradients_in_graph
+from gpuheap._doctor.graphs import between_steps, chains, gradients_in_graph
 from gpuheap._doctor.heap import Heap
 from gpuheap._doctor.operations import Operations, following
 from gpuheap._doctor.report import Finding, Report
 from gpuheap._doctor.subject import Subject
 from gpuheap._doctor.timeline import Timeline
-from gpuheap._doctor.trend import Window
 from gpuheap._doctor.within import keys_within
 from gpuheap._objects import class_name
 from gpuheap._tensors import gradient_of, plain, storages_of
 from gpuheap.errors import Error
-from gpuheap.holders import holders
 
 __all__ = ["Session"]
 
 _HOLDER_SECONDS = 20.0
 _GROWTH_ALLOWED = 1 << 30
-_GRAPH_SHARE = 0.05
 _CYCLES_ASKED = 2
 _GRAPHS = ("total", "state", "graph", "gradient graph")
 
@@ -308,45 +304,10 @@ class Session:
         if not any(one.saved for key, one in timeline.alive.items() if key in grown.kept) and not any(
             finding.pattern in _GRAPHS for finding in grown.findings
         ):
-            self._graph_between_steps(count, words)
+            report.findings += between_steps(timeline, self._steps, count, words)
         explained = sum(finding.bytes_per_step or 0 for finding in grown.findings)
         report.findings += device.find(timeline.device_levels, timeline.levels, explained)
         return grown
-
-    def _graph_between_steps(self, gradients: int, words: str | None) -> None:
-        """A graph that is alive at each step's end without growing."""
-        timeline = self._timeline
-        window = Window(self._steps)
-        saved = timeline.saved[window.first :]
-        if len(saved) < 2 or min(saved) < _GRAPH_SHARE * max(1, timeline.levels[-1]) or not min(saved):
-            return
-        one = max(
-            (one for key, one in timeline.alive.items() if one.saved and one.born >= 0 and key not in timeline.owned),
-            key=lambda one: one.storage.bytes,
-            default=None,
-        )
-        held = [] if one is None or not one.storage.address else holders(one.storage.address, limit=3, budget=2.0)
-        site = one.stack.sites[0] if one is not None and one.stack.sites else None
-        evidence = [f"saved by graphs at each step's end: at least {bytes_text(min(saved))}"]
-        if words:
-            evidence.append(f"the graph was kept by {words}")
-        if gradients:
-            evidence.append(f"{gradients} gradients have a graph themselves: parameter, gradient, graph, parameter")
-        self.report.add(
-            Finding(
-                kind="graph_between_steps",
-                title=f"the graph of a step is alive when the step is over: {bytes_text(min(saved))}",
-                bytes=min(saved),
-                site=site,
-                holders=tuple(holder.path for holder in held if holder.root != "unseen"),
-                evidence=(*evidence, "while the next forward pass runs, two graphs are alive"),
-                remedy="Let go of it: `.detach()` or `.item()` of what is kept, no `retain_graph=True` for the last "
-                "backward "
-                "pass, `torch.no_grad()` where nothing is trained, and gradients set to None after "
-                "`create_graph=True`.",
-                confidence="medium",
-            )
-        )
 
     def _loading(self, kept: set[int]) -> list[Finding]:
         steps = self._steps

@@ -85,11 +85,15 @@ class Subject:
     def tensors(self) -> Iterator[tuple[str, bool, bool, Any]]:
         """Name, whether it is a buffer, whether it is saved, and the tensor; each tensor once."""
         seen: set[int] = set()
+        # Lazy parameters have neither shape nor memory yet.
+        lazy = getattr(getattr(self.torch.nn, "parameter", None), "UninitializedTensorMixin", None)
         for prefix, module in self.modules():
             transient = (instance_dict(module) or {}).get("_non_persistent_buffers_set") or ()
             for table in ("_parameters", "_buffers"):
                 for key, tensor in list(_table(module, table).items()):
                     if not is_instance(tensor, self.torch.Tensor) or id(tensor) in seen:
+                        continue
+                    if lazy is not None and is_instance(tensor, lazy):
                         continue
                     seen.add(id(tensor))
                     yield f"{prefix}.{key}" if prefix else str(key), table == "_buffers", key not in transient, tensor
