@@ -3,7 +3,7 @@
 //! Where a recording tells of every block who made it and when it died, counters tell levels: bytes and blocks alive,
 //! bytes reserved. What stays can be told from them all the same. The *floor* at a step is the level that is never
 //! undercut afterwards; what rises and falls again does not lift it. A leak lifts the floor of the count of live blocks
-//! in every part of the run alike, by the rules that [`leaks`](crate::leaks) has for survivors; a working set that
+//! in every part of the run alike, by the rules that `leaks.rs` has for survivors; a working set that
 //! grows replaces blocks by larger ones and leaves their count where it is.
 //!
 //! Memory is bounded however long the program runs: a thinned series of the whole run, and the last steps one by one.
