@@ -15,7 +15,7 @@ from gpuheap.holders import holders
 
 __all__ = ["find"]
 
-_SECONDS = 2.0
+_SECONDS = 20.0
 _MOST_KEYS = 10_000
 
 

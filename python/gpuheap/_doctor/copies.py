@@ -24,8 +24,8 @@ from gpuheap.holders import holders
 __all__ = ["Copies", "same_within"]
 
 _SHARE = 0.5
-_SECONDS = 3.0
-_COMPARE_SECONDS = 5.0
+_SECONDS = 20.0
+_COMPARE_SECONDS = 30.0
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from gpuheap.holders import holders
 __all__ = ["cycle_of", "find"]
 
 _SHARE = 0.02
-_SECONDS = 2.0
+_SECONDS = 20.0
 _CANDIDATES = 4
 
 

@@ -18,7 +18,7 @@ from gpuheap.holders import holders
 
 __all__ = ["Chain", "between_steps", "chains", "gradients_in_graph"]
 
-_SECONDS = 2.0
+_SECONDS = 20.0
 _SHARE = 0.05
 
 

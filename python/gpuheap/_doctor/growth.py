@@ -21,7 +21,7 @@ from gpuheap.holders import Holder, holders
 __all__ = ["Growth", "Kept", "growing", "growth_rate"]
 
 _ASKED = 8
-_ASK_SECONDS = 3.0
+_ASK_SECONDS = 30.0
 _SHOWN = 3
 _NUMBER_BYTES = 16
 _TRACEBACK = "kept by the traceback of "

@@ -24,7 +24,7 @@ __all__ = ["Loader", "batches_kept", "pageable_copies", "prefetched", "slow_load
 _SMALL = 1 << 20
 _WAIT_SHARE = 0.2
 _HOST_SHARE = 0.1
-_SECONDS = 2.0
+_SECONDS = 20.0
 
 
 @dataclass

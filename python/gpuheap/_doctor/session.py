@@ -38,7 +38,7 @@ from gpuheap.errors import Error
 
 __all__ = ["Session"]
 
-_HOLDER_SECONDS = 20.0
+_HOLDER_SECONDS = 120.0
 _GROWTH_ALLOWED = 1 << 30
 _CYCLES_ASKED = 2
 _GRAPHS = ("total", "state", "graph", "gradient graph")

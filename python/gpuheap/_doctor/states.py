@@ -16,7 +16,7 @@ from gpuheap.holders import holders
 
 __all__ = ["find", "keys_of_foreign_parameters"]
 
-_SECONDS = 2.0
+_SECONDS = 20.0
 _NAMED = 4
 
 

@@ -18,7 +18,7 @@ from gpuheap._tracker import weak_storage
 
 __all__ = ["Alive", "Group", "Timeline"]
 
-_GRAPH_SECONDS = 2.0
+_GRAPH_SECONDS = 20.0
 _NOWHERE = Stack(())
 
 
