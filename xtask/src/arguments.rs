@@ -21,6 +21,8 @@ Commands:
   exports           open what `gpuheap export` writes with the tools that it is for; needs Node and Python
   python            build, install, check and test the Python package [--frameworks: with PyTorch, JAX, TensorFlow,
                     7 GB; always if CI is set] [--release: the wheel as it is published] [-- ARGS: for pytest]
+  gpu               make target/gpu/bundle, which runs all that needs a GPU on a machine that has one [--leaks DIR: with
+                    the leak programs of that folder]
   fuzz              fuzz the importer [--target import|explain] [--seconds N: stop after N seconds, else on Ctrl-C]
   help              this text
 ";
@@ -40,6 +42,7 @@ pub(crate) enum Task {
     Browser { names: Vec<String> },
     Exports,
     Python { options: python::Options, arguments: Vec<String> },
+    Gpu { leaks: Option<PathBuf> },
     Fuzz { target: String, seconds: Option<u64> },
 }
 
@@ -69,6 +72,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Task,
                 release: arguments.flag("--release"),
             },
         },
+        "gpu" => Task::Gpu { leaks: arguments.value("--leaks")?.map(PathBuf::from) },
         "fuzz" => Task::Fuzz {
             target: arguments.value("--target")?.unwrap_or_else(|| "import".to_owned()),
             seconds: arguments.number("--seconds")?,

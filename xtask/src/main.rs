@@ -8,6 +8,7 @@ mod exports;
 mod failure;
 mod fixtures;
 mod fuzz;
+mod gpu;
 mod lint;
 mod python;
 mod test;
@@ -47,6 +48,7 @@ fn run() -> Result<(), Failure> {
         Task::Browser { names } => web::browser(&workspace, &names),
         Task::Exports => exports::run(&workspace),
         Task::Python { options, arguments } => python::run(&workspace, options, &arguments),
+        Task::Gpu { leaks } => gpu::run(&workspace, leaks.as_deref()),
         Task::Fuzz { target, seconds } => fuzz::run(&workspace, &target, seconds),
     }
 }

@@ -43,7 +43,8 @@ pub(crate) fn run(workspace: &Workspace, options: Options, arguments: &[String])
     let mut skipped = Vec::new();
     let tools = Environment::new(workspace, "tools");
     tools.ensure(workspace, newest, &["build", "check"])?;
-    let wheel = build(workspace, &tools, newest, options)?;
+    let profile: &[&str] = if options.release { &["--profile", "wheel"] } else { &["--profile", "dev"] };
+    let wheel = build(workspace, &tools, newest, "python/dist", profile)?;
     let empty = try_empty(workspace, newest, &wheel)?;
     let mut failed = check(workspace, &tools, &mut skipped);
     if stubs(workspace, &tools, &empty).is_err() {
@@ -154,14 +155,29 @@ fn test_files(workspace: &Workspace) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
+/// A wheel to carry to another machine: as the tests have it, without what debuggers need.
+pub(crate) fn wheel(workspace: &Workspace) -> Result<PathBuf, Failure> {
+    let pythons = Python::all(workspace);
+    let newest = pythons.last().ok_or_else(|| Failure::new(format!("Failed to find Python 3.{OLDEST} or later")))?;
+    let tools = Environment::new(workspace, "tools");
+    tools.ensure(workspace, newest, &["build", "check"])?;
+    build(workspace, &tools, newest, "gpu/dist", &["--profile", "dev", "--strip"])
+}
+
 /// The wheel.
-fn build(workspace: &Workspace, tools: &Environment, python: &Python, options: Options) -> Result<PathBuf, Failure> {
-    let out = workspace.target("python/dist");
+fn build(
+    workspace: &Workspace,
+    tools: &Environment,
+    python: &Python,
+    out: &str,
+    arguments: &[&str],
+) -> Result<PathBuf, Failure> {
+    let out = workspace.target(out);
     // An older one would be taken for the new.
     let _ = fs::remove_dir_all(&out);
     let mut command = workspace.command(tools.program("maturin"));
-    command.args(["build", "--locked", "--profile", if options.release { "wheel" } else { "dev" }, "--interpreter"]);
-    workspace::run(command.arg(&python.program).arg("--out").arg(&out))?;
+    command.args(["build", "--locked"]).args(arguments).arg("--interpreter").arg(&python.program);
+    workspace::run(command.arg("--out").arg(&out))?;
     let failed = |error| Failure::new(format!("Failed to read the folder `{}`", out.display())).cause(error);
     let mut paths = fs::read_dir(&out).map_err(failed)?.filter_map(|entry| Some(entry.ok()?.path()));
     let wheel = paths.find(|path| path.extension().is_some_and(|extension| extension == "whl"));
