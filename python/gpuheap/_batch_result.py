@@ -75,7 +75,8 @@ class Found:
 
     def _failure(self, probe: Probe) -> str:
         if probe.verdict == "retries":
-            return f"the allocator had to give memory back and ask again {probe.retries} times"
+            times = "once" if probe.retries == 1 else f"{probe.retries} times"
+            return f"{times}, the allocator had to give memory back and ask again"
         if probe.verdict == "spill":
             return "the driver put a part into host memory"
         where = f" in phase {probe.where}" if probe.where else ""

@@ -21,6 +21,8 @@ __all__ = ["Range", "Runs", "search"]
 
 # Left of what a device has free when no budget is given: code that larger sizes load later, and other programs' moves.
 _MARGIN = 64 << 20
+# From this part of the budget on, a run is made in a new process.
+_NEAR = 0.9
 # The budget of the search, as a default.
 _OF_THE_SEARCH = "of the search"
 # How much more than the budget the smallest size may take on a CPU, to find out by how much it does not fit.
@@ -28,7 +30,7 @@ _BEYOND = 4
 
 
 class Runs:
-    """Runs batch sizes, each in a new process unless the one before has left its process as good as new."""
+    """Runs batch sizes, in new processes where it matters, else in the one before if that is as good as new."""
 
     def __init__(
         self,
@@ -55,8 +57,10 @@ class Runs:
         """Seconds since the beginning."""
         return time.monotonic() - self._began
 
-    def run(self, make: bytes, batch: int, training: bool, budget: int | str | None = _OF_THE_SEARCH) -> Probe:
-        """Run a batch size.
+    def run(
+        self, make: bytes, batch: int, training: bool, fresh: bool = True, budget: int | str | None = _OF_THE_SEARCH
+    ) -> Probe:
+        """Run a batch size. Unless it has to be ``fresh``, the process of the run before may be used.
 
         Raises:
             IsolateTimeout: it took longer than is left.
@@ -65,6 +69,8 @@ class Runs:
         if left <= 0:
             raise IsolateTimeout("No time is left")
         began = time.monotonic()
+        if fresh:
+            self.close()
         new = self._process is None
         if self._process is None:
             self._process = Isolate()
@@ -129,7 +135,7 @@ def search(runs: Runs, make: Callable[[int], Any], sizes: Range, training: bool)
     stopped = None
     while (batch := state.next()) is not None:
         try:
-            probe = runs.run(data, batch, training)
+            probe = runs.run(data, batch, training, fresh=_is_near(state, batch))
         except IsolateTimeout:
             stopped = f"after {runs.seconds:g} s, the limit, in a run of {batch}"
             break
@@ -152,6 +158,16 @@ def search(runs: Runs, make: Callable[[int], Any], sizes: Range, training: bool)
         probes=tuple(state.probes),
         stopped=stopped,
     )
+
+
+def _is_near(state: Search, batch: int) -> bool:
+    """Whether a run may decide what fits.
+
+    An allocator that holds nothing behaves as a new one does, but libraries have chosen their algorithms by then, and a
+    few MiB can differ. That is nothing for a line, and may be all at the border.
+    """
+    expected = state.reserved_for(batch)
+    return expected is None or expected > _NEAR * state.budget
 
 
 def _expect_memory(probe: Probe, device: str | None) -> None:
