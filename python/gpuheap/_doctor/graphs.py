@@ -92,7 +92,8 @@ def between_steps(timeline: Timeline, steps: int, gradients: int, words: str | N
             holders=tuple(holder.path for holder in held if holder.root != "unseen"),
             evidence=(*evidence, "while the next forward pass runs, two graphs are alive"),
             remedy="Let go of it: `.detach()` or `.item()` of what is kept, no `retain_graph=True` for the last "
-            "backward pass, `torch.no_grad()` where nothing is trained, and gradients set to None after `create_graph=True`.",
+            "backward pass, `torch.no_grad()` where nothing is trained, gradients set to None after "
+            "`create_graph=True`.",
             confidence="medium",
         )
     ]

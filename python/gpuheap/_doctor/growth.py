@@ -24,8 +24,10 @@ _ASKED = 8
 _ASK_SECONDS = 30.0
 _SHOWN = 3
 _NUMBER_BYTES = 16
+# These say nothing of a cause: if the tensors have graphs, that is one.
+_PLAIN = ("kept", "numbers", "periodic")
 _TRACEBACK = "kept by the traceback of "
-_INDEX = re.compile(r"\[[^\]]*\]")
+_INDEX = re.compile(r"\[[^\]]*\](?:\[[^\]]*\]|\.\w+)*")
 _GRAPH_OF = re.compile(r"\(?(?:\d+ steps? behind the )?grad_fn of (.*)\)$")
 
 
@@ -132,6 +134,7 @@ class Growth:
         graph_grows = rises(window, self.timeline.nodes)
         leaks = self._by_holder(window)
         graph_named = False
+        in_graphs = {chain.key for chain in self.chains}
         for leak in leaks:
             bound = self._bound(leak)
             self._claim(leak)
@@ -139,6 +142,8 @@ class Growth:
                 self.information.append(self._bounded(leak, bound))
                 continue
             pattern = self._pattern(leak, graph_grows)
+            if graph_grows and pattern in _PLAIN and in_graphs.intersection(one.storage.key for one in leak.alive):
+                pattern, graph_named = "graph", True
             graph_named = graph_named or any(one.saved for one in leak.alive)
             self.findings.append(self._finding(leak, pattern))
         if graph_grows and not graph_named:

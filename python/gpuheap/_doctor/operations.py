@@ -77,7 +77,8 @@ class Operations:
                 self.used.update(one.key for one in storages_of(self.torch, tensor) if one.key in self.watched)
         if name in _COPIES:
             self._transfer(args, kwargs, result, name)
-        if not _new_outputs(func, self.known):
+        # A deep copy makes the storage out of sight, and shows it here for the first time.
+        if not name.startswith("aten.set_.") and not _new_outputs(func, self.known):
             self._written(name, args)
             return
         stack: Stack | None = None
