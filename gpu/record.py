@@ -1,6 +1,6 @@
 """What `gpuheap.record` makes of real programs on a GPU: verdicts, names, costs.
 
-    python gpu/record.py FOLDER_WITH_LEAK_PROGRAMS OUT [cost]
+    python gpu/record.py FOLDER_WITH_LEAK_PROGRAMS OUT [leaks] [programs] [cost]
 
 Prints one line a check; everything else goes to OUT. The leak programs are those of recordings/loops: a module
 `cases_a` with `S`, each with a function that calls `mark` after each step, and a label.
@@ -12,6 +12,9 @@ import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+
+import gpuheap
 
 CHILD = """
 import json, random, sys
@@ -125,8 +128,16 @@ print("named", [(n["name"], n["bytes"], n["class"]) for n in report.get("named",
 """
 
 KILLED = """
-import gpuheap, gpuheap._beat, os, signal, sys, time, torch
+import gpuheap, gpuheap._beat, os, signal, sys, time, torch, traceback
 gpuheap._beat.FIRST_SAVE = 3.0
+inner = gpuheap.Recording._autosave
+def loud(self):
+    try:
+        inner(self)
+    except BaseException:
+        traceback.print_exc()
+        raise
+gpuheap.Recording._autosave = loud
 recording = gpuheap.record(sys.argv[1]).start()
 model = torch.nn.Linear(1024, 1024).cuda()
 end = time.monotonic() + 12
@@ -174,29 +185,43 @@ def run(code, *arguments, env=None, out=None):
 
 
 def main():
-    leaks, out = sys.argv[1], sys.argv[2]
-    sys.path.insert(0, leaks)
+    leaks_folder, out = sys.argv[1], sys.argv[2]
+    sys.path.insert(0, leaks_folder)
     os.makedirs(out, exist_ok=True)
+    parts = {"leaks": lambda: leaks(leaks_folder, out), "programs": lambda: programs(out), "cost": lambda: cost(out)}
+    for name in sys.argv[3:] or parts:
+        parts[name]()
+
+
+def leaks(folder, out):
     import cases_a
 
-    if sys.argv[3:] == ["cost"]:
-        cost(out)
-        return
-    right = 0
-    for name in cases_a.S:
-        done = run(CHILD, leaks, name, f"{out}/{name}.gpuheap")
-        if done.returncode != 0:
-            print(f"leak {name}: FAILED")
-            continue
-        result = json.loads(done.stdout.splitlines()[-1])
-        expected = json.load(open(f"{leaks}/{name}.json"))
-        same = (result["verdict"] in ("leak", "sawtooth", "oom")) == (expected["verdict"] in ("leak", "sawtooth"))
-        right += same
-        site = result["site"] or {}
-        print(f"leak {name}: {result['verdict']} (label {expected['verdict']}) {site.get('line')} "
-              f"{site.get('function')} rate {result['rate']} exact {result['exact']} complete {result['complete']} "
-              f"named {len(result['named'])} {'ok' if same else 'WRONG'}")
-    print(f"leaks: {right} of {len(cases_a.S)}")
+    def judged(name):
+        done = run(CHILD, folder, name, f"{out}/{name}.gpuheap")
+        return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
+
+    right = same = 0
+    # Verdicts, no timings: several at once may share the card.
+    with ThreadPoolExecutor(5) as pool:
+        for name, result in zip(cases_a.S, pool.map(judged, cases_a.S)):
+            if result is None:
+                print(f"leak {name}: FAILED")
+                continue
+            expected = json.load(open(f"{folder}/{name}.json"))
+            is_right = (result["verdict"] in ("leak", "sawtooth")) == (expected["verdict"] in ("leak", "sawtooth"))
+            site = result["site"] or {}
+            snapshot = gpuheap.explain(f"{folder}/{name}.pickle.gz")["verdict"]
+            of = snapshot["site"] or {}
+            is_same = (snapshot["kind"], of.get("line")) == (result["verdict"], site.get("line"))
+            right, same = right + is_right, same + is_same
+            print(f"leak {name}: {result['verdict']} (label {expected['verdict']}, snapshot {snapshot['kind']} line "
+                  f"{of.get('line')}) line {site.get('line')} {site.get('function')} rate {result['rate']} exact "
+                  f"{result['exact']} complete {result['complete']} named {len(result['named'])} "
+                  f"{'ok' if is_right and is_same else 'OTHER'}")
+    print(f"leaks: {right} of {len(cases_a.S)} as labelled, {same} as their snapshots")
+
+
+def programs(out):
     done = run(OUT_OF_MEMORY, f"{out}/oom.gpuheap")
     print("oom:", done.stdout.replace("\n", " "), "| stderr:", done.stderr.strip().replace("\n", " / ")[:400])
     script = f"{out}/plain.py"
@@ -208,21 +233,21 @@ def main():
                           capture_output=True, text=True)
     print("command:", done.returncode, os.path.exists(f"{out}/cli.gpuheap"), done.stderr[-300:])
     for name in ("env", "cli"):
-        code = "import gpuheap, sys, json; r = gpuheap.explain(sys.argv[1]); print(r['verdict']['headline'], '|', r['source']['complete'], [c['rule'] for c in r['classes']], r['source']['notes'])"
+        code = ("import gpuheap, sys; r = gpuheap.explain(sys.argv[1]); print(r['verdict']['headline'], '|', "
+                "r['source']['complete'], [c['rule'] for c in r['classes']], r['source']['notes'])")
         print(f"  {name}:", run(code, f"{out}/{name}.gpuheap").stdout.strip())
-    cost(out)
+    for name, code in (("kept", KEPT.format(kind="llama")), ("activations", NAMED.format(kind="bert"))):
+        print(f"{name}: {run(code, f'{out}/{name}.gpuheap').stdout.strip()}")
+    done = run(KILLED, f"{out}/killed.gpuheap")
+    code = ("import gpuheap, sys; r = gpuheap.explain(sys.argv[1]); "
+            "print(r['source']['events'], 'events', r['verdict']['headline'])")
+    print("killed:", done.returncode, run(code, f"{out}/killed.gpuheap").stdout.strip())
 
 
 def cost(out):
-    for kind, inner, turns in (("bert", 5, 3), ("llama", 3, 7)):
+    for kind, inner, turns in (("llama", 3, 7), ("bert", 5, 3)):
         done = run(COST.format(kind=kind, inner=inner, turns=turns), f"{out}/{kind}.gpuheap")
         print(f"cost {kind}: {done.stdout.strip()}")
-    for name, code in (("kept", KEPT.format(kind="llama")), ("activations", NAMED.format(kind="bert"))):
-        done = run(code, f"{out}/{name}.gpuheap")
-        print(f"{name}: {done.stdout.strip()}")
-    done = run(KILLED, f"{out}/killed.gpuheap")
-    code = "import gpuheap, sys; r = gpuheap.explain(sys.argv[1]); print(r['source']['events'], 'events', r['verdict']['headline'])"
-    print("killed:", done.returncode, run(code, f"{out}/killed.gpuheap").stdout.strip())
 
 
 main()
