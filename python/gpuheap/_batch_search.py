@@ -21,9 +21,8 @@ FITS = "fits"
 FIRST_STEP = ", first step"
 # The step from the size that fits to the one that must not, as a part of the size.
 _STEP = 0.03
-# How far beyond the largest size that was run the next run may go: after one run, and after more.
-_FIRST_LEAP = 32
-_LEAP = 8
+# How far beyond the largest size that was run the next run may go.
+_LEAP = 32
 # Of a leap calculated from a single run, the part that is dared: a phase that is hidden there may be steeper.
 _DARED = 0.9
 # From a size that ran out of memory and told nothing, down to this part of it.
@@ -243,8 +242,7 @@ class Search:
         guess = self.estimate()
         runs = sum(1 for probe in self.probes if probe.complete)
         # Below a size that was run, nothing is far.
-        leap = _LEAP if runs > 1 else _FIRST_LEAP
-        furthest = self.most if self.failing is not None else self._round(low.batch * leap)
+        furthest = self.most if self.failing is not None else self._round(low.batch * _LEAP)
         if guess is None or guess >= self.most:
             return furthest
         if runs > 1 and guess * _STEP >= 2 * self.multiple:
