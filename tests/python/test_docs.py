@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "python"
 PAGES = sorted([*FOLDER.glob("*.md"), ROOT / "docs" / "folklore.md"])
 # Only ends what would never end.
-HANGS_AFTER_S = 300
+HANGS_AFTER_S = 600
 OUTPUTS = ("output", "stderr")
 
 
