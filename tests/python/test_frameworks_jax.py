@@ -63,7 +63,7 @@ assert not xla_bridge.backends_are_initialized()
 
 def test_who_holds_an_array() -> None:
     kept = {"features": jnp.ones((256, 1024))}
-    found = gpuheap.holders(kept["features"])
+    found = gpuheap.holders(kept["features"], budget=60)
     assert found.subject == "Array[256, 1024] float32 on cpu:0"
     assert found.bytes == found.needed_bytes == 1 << 20
     assert [holder.path.partition(" in ")[0] for holder in found] == ["local 'kept'['features']"]
@@ -72,7 +72,7 @@ def test_who_holds_an_array() -> None:
 def test_a_deleted_array_keeps_nothing() -> None:
     array = jnp.ones(8)
     array.delete()
-    found = gpuheap.holders(array)
+    found = gpuheap.holders(array, budget=60)
     assert (found.subject, found.bytes) == ("Array[8] float32, deleted", 0)
 
 

@@ -60,7 +60,7 @@ assert started is None or not started._initialized
 
 def test_who_holds_a_tensor() -> None:
     kept = [tensorflow.ones((256, 1024))]
-    found = gpuheap.holders(kept[0])
+    found = gpuheap.holders(kept[0], budget=60)
     assert found.subject.startswith("Tensor[256, 1024] float32 on ")
     assert found.bytes == 1 << 20
     assert [holder.path.partition(" in ")[0] for holder in found] == ["local 'kept'[0]"]
