@@ -48,8 +48,7 @@ def labels(torch: Any, time_us: int) -> Iterator[Label]:
 def modules(torch: Any) -> Iterator[tuple[str, Any]]:
     """Every module of the process with its name, from the outermost in."""
     for root, module in _found(torch)[0]:
-        for name, inner in module.named_modules(prefix=root):
-            yield name, inner
+        yield from module.named_modules(prefix=root)
 
 
 def _found(torch: Any) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:

@@ -20,7 +20,8 @@ SHARE = 0.03
 """The share of the program's time that walks may take."""
 
 OF_SHARE = 1 / 3
-"""The part of that share which walks in stretches take: where they are needed, the history costs as much beside them."""
+"""The part of that share which walks in stretches take: where they are needed, the history costs twice as much
+beside them."""
 
 WHOLE = 50_000
 """The first allocations have their stacks whatever that costs, a tenth of a second in all: the stretches after them are

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gpuheap._batch_plan import make_plan, scale_rate
-from gpuheap._batch_ranks import Ranks, device_of_rank
-from gpuheap._batch_result import BatchSize, BatchSizeError, Found
-from gpuheap._batch_run import Range, Runs, search
+from gpuheap._batch.plan import make_plan, scale_rate
+from gpuheap._batch.ranks import Ranks, device_of_rank
+from gpuheap._batch.result import BatchSize, BatchSizeError, Found
+from gpuheap._batch.run import Range, Runs, search
 from gpuheap._bytes import parse_bytes
 from gpuheap.errors import Error
 

@@ -202,7 +202,8 @@ def _drop_exceptions(everywhere: bool) -> str:
     errors, frames = drop_stored(everywhere=everywhere)
     if not errors:
         raise NotApplicable("none")
-    return f"{errors} {'exception' if errors == 1 else 'exceptions'}, {frames} {'frame' if frames == 1 else 'frames'} cleared"
+    what = "exception" if errors == 1 else "exceptions"
+    return f"{errors} {what}, {frames} {'frame' if frames == 1 else 'frames'} cleared"
 
 
 def _collect() -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from gpuheap._batch_search import FITS, Probe, Search
+from gpuheap._batch.search import FITS, Probe, Search
 
 MIB = 1 << 20
 

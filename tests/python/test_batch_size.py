@@ -11,13 +11,13 @@ import pytest
 
 import gpuheap
 import support_batch as steps
-from gpuheap import _batch_run, _transfer
-from gpuheap._batch_cpu import CpuMeter
-from gpuheap._batch_cuda import CudaMeter, spilled_bytes
-from gpuheap._batch_meter import meter_for
-from gpuheap._batch_probe import Order, run
-from gpuheap._batch_run import Runs
-from gpuheap._batch_search import FITS, Probe
+from gpuheap import _transfer
+from gpuheap._batch.cpu import CpuMeter
+from gpuheap._batch.cuda import CudaMeter, spilled_bytes
+from gpuheap._batch.meter import meter_for
+from gpuheap._batch.probe import Order, run
+from gpuheap._batch.run import Runs
+from gpuheap._batch.search import FITS, Probe, Search
 from gpuheap._bytes import parse_bytes
 from gpuheap.batch_size import BatchSize
 
@@ -236,7 +236,7 @@ def test_an_error_of_the_program_is_no_lack_of_memory() -> None:
         find(steps.make_wrong_shape)
     assert "support_batch.py" in str(caught.value.__cause__)
     # No frame of gpuheap in it.
-    assert "_batch_probe" not in str(caught.value.__cause__)
+    assert "_batch/probe" not in str(caught.value.__cause__)
 
 
 def test_a_step_that_swallows_its_failures_does_not_fit() -> None:
@@ -310,8 +310,8 @@ def test_time_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_end_of_the_runs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = _batch_run.Search
-    monkeypatch.setattr(_batch_run, "Search", lambda *args: real(*args, probes=1))
+    real = Search
+    monkeypatch.setattr("gpuheap._batch.run.Search", lambda *args: real(*args, probes=1))
     result = find(steps.make_step)
     assert not result.verified
     assert len(result.training.probes) == 1

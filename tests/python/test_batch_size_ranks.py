@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import support_batch as steps
-from gpuheap._batch_ranks import Ranks
+from gpuheap._batch.ranks import Ranks
 
 torch = pytest.importorskip("torch")
 

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from gpuheap._batch_failures import first_line, is_out_of_memory
-from gpuheap._batch_plan import make_plan, scale_rate
-from gpuheap._batch_search import FITS, MOST_PROBES, Probe, Search
+from gpuheap._batch.failures import first_line, is_out_of_memory
+from gpuheap._batch.plan import make_plan, scale_rate
+from gpuheap._batch.search import FITS, MOST_PROBES, Probe, Search
 from support_batch import MIB, Model, solve
 
 

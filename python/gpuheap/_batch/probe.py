@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuheap import _transfer
-from gpuheap._batch_failures import first_line, is_out_of_memory
-from gpuheap._batch_meter import Meter, meter_for
-from gpuheap._batch_phases import Phases
-from gpuheap._batch_search import FITS, Probe
+from gpuheap._batch.failures import first_line, is_out_of_memory
+from gpuheap._batch.meter import Meter, meter_for
+from gpuheap._batch.phases import Phases
+from gpuheap._batch.search import FITS, Probe
 from gpuheap._held import by_class
 from gpuheap.errors import Error
 

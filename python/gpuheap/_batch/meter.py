@@ -71,7 +71,7 @@ def meter_for(device: str | None) -> tuple[str, Meter]:
     except RuntimeError as error:
         raise Error(f"`{device}` is not a device\n  cause: {error}", 'write "cuda", "cuda:1" or "cpu"') from None
     if wanted.type == "cpu":
-        from gpuheap._batch_cpu import CpuMeter
+        from gpuheap._batch.cpu import CpuMeter
 
         return "cpu", CpuMeter()
     if wanted.type != "cuda":
@@ -83,6 +83,6 @@ def meter_for(device: str | None) -> tuple[str, Meter]:
             f"`{wanted}` is not there: the process of a run sees {count} CUDA devices",
             "look at `nvidia-smi` and CUDA_VISIBLE_DEVICES" if count else 'device="cpu" works without one',
         )
-    from gpuheap._batch_cuda import CudaMeter
+    from gpuheap._batch.cuda import CudaMeter
 
     return f"cuda:{index}", CudaMeter(torch, index)

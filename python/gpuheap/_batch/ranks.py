@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from gpuheap._batch_failures import first_line
+from gpuheap._batch.failures import first_line
 from gpuheap.errors import Error
 
 __all__ = ["Ranks", "device_of_rank"]

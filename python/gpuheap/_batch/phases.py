@@ -12,8 +12,8 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from gpuheap._batch_meter import Meter
-from gpuheap._batch_search import FIRST_STEP
+from gpuheap._batch.meter import Meter
+from gpuheap._batch.search import FIRST_STEP
 
 __all__ = ["Phases", "merged"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuheap._batch_meter import Counts
+from gpuheap._batch.meter import Counts
 
 __all__ = ["CudaMeter", "spilled_bytes"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
-from gpuheap._batch_meter import Counts
+from gpuheap._batch.meter import Counts
 from gpuheap._bytes import bytes_text
 
 __all__ = ["CpuMeter"]

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuheap import _transfer
-from gpuheap._batch_probe import Order, Ran, run
-from gpuheap._batch_result import BatchSizeError, Found
-from gpuheap._batch_search import MOST_PROBES, Probe, Search
+from gpuheap._batch.probe import Order, Ran, run
+from gpuheap._batch.result import BatchSizeError, Found
+from gpuheap._batch.search import MOST_PROBES, Probe, Search
 from gpuheap._bytes import bytes_text
 from gpuheap._child import Limits
 from gpuheap.errors import Error

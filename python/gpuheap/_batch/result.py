@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass
 
-from gpuheap._batch_phases import merged
-from gpuheap._batch_plan import Plan
-from gpuheap._batch_search import Probe
+from gpuheap._batch.phases import merged
+from gpuheap._batch.plan import Plan
+from gpuheap._batch.search import Probe
 from gpuheap._bytes import bytes_text
 from gpuheap.errors import Error
 

@@ -1,0 +1,1 @@
+"""How `gpuheap.find_batch_size` works: one file a subject."""
