@@ -343,7 +343,7 @@ def other(report, name, work, program, budget):
 def reuse(report, program, budget):
     """A process that was used measures the same as a new one."""
     from gpuheap import _transfer
-    from gpuheap._batch_probe import Order, run
+    from gpuheap._batch.probe import Order, run
 
     make = _transfer.dumps(functools.partial(make_step, program))
 

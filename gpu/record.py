@@ -128,8 +128,8 @@ print("named", [(n["name"], n["bytes"], n["class"]) for n in report.get("named",
 """
 
 KILLED = """
-import gpuheap, gpuheap._beat, os, signal, sys, time, torch, traceback
-gpuheap._beat.FIRST_SAVE = 3.0
+import gpuheap, gpuheap._record.beat, os, signal, sys, time, torch, traceback
+gpuheap._record.beat.FIRST_SAVE = 3.0
 inner = gpuheap.Recording._autosave
 def loud(self):
     try:

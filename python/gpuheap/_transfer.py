@@ -14,7 +14,7 @@ import pickle
 import sys
 import traceback
 from collections.abc import Callable
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 from gpuheap.errors import Error
@@ -226,7 +226,7 @@ def describe(error: BaseException) -> tuple[bytes | None, str, str]:
     """An exception, if it can be made again in another process; its type and message; its traceback as text."""
     trace = error.__traceback__
     # Our own frames say nothing.
-    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_globals.get("__package__") == "gpuheap":
+    while trace is not None and trace.tb_next is not None and _is_own(trace.tb_frame):
         trace = trace.tb_next
     text = "".join(traceback.format_exception(type(error), error, trace))
     line = "".join(traceback.format_exception_only(type(error), error)).strip()
@@ -237,6 +237,10 @@ def describe(error: BaseException) -> tuple[bytes | None, str, str]:
         return (data if type(again) is type(error) else None), line, text
     except Exception:
         return None, line, text
+
+
+def _is_own(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__package__")).partition(".")[0] == "gpuheap"
 
 
 def call_and_dump(work: Callable[[], Any]) -> bytes:

@@ -19,9 +19,12 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, TypeVar
 
-from gpuheap import _core, _driver, _labels, _pace
-from gpuheap._activations import MOST, Activations
-from gpuheap._beat import Beat
+from gpuheap import _core
+from gpuheap._record import driver as _driver
+from gpuheap._record import labels as _labels
+from gpuheap._record import pace as _pace
+from gpuheap._record.activations import MOST, Activations
+from gpuheap._record.beat import Beat
 from gpuheap.errors import Error
 
 __all__ = ["Recording", "record", "step"]

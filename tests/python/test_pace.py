@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gpuheap import _pace
-from gpuheap._beat import FIRST_SAVE, Beat
-from gpuheap._pace import Pace
+from gpuheap._record import pace as _pace
+from gpuheap._record.beat import FIRST_SAVE, Beat
+from gpuheap._record.pace import Pace
 
 
 def simulate(rate: float, walk: float, seconds: float, share: float = _pace.SHARE) -> tuple[float, list[bool], Pace]:

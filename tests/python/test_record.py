@@ -213,7 +213,7 @@ def test_what_modules_made_has_their_names(torch: Any, tmp_path: Path, example: 
 
 
 def test_a_recording_is_saved_while_it_goes_on(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuheap._beat.FIRST_SAVE", 0.0)
+    monkeypatch.setattr("gpuheap._record.beat.FIRST_SAVE", 0.0)
     path = tmp_path / "run.gpuheap"
     with gpuheap.record(path) as recording:
         deadline = time.monotonic() + 60

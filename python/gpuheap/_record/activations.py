@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Iterator
 from typing import Any
 
-from gpuheap import _labels
+from gpuheap._record import labels
 
 __all__ = ["Activations"]
 
@@ -41,13 +41,13 @@ class Activations:
             self._hook.remove()
             self._hook = None
 
-    def labels(self) -> Iterator[_labels.Label]:
+    def labels(self) -> Iterator[labels.Label]:
         """All that was heard, oldest first."""
         with self._lock:
             count = len(self._of)
         for row in range(count):
             place = self._devices[row], self._addresses[row], self._times[row]
-            yield _labels.Label(*place, "activation", self._names[self._of[row]])
+            yield labels.Label(*place, "activation", self._names[self._of[row]])
 
     @property
     def full(self) -> bool:
@@ -61,7 +61,7 @@ class Activations:
         try:
             now = time.time_ns() // 1000
             for tensor in self._tensors(output, 0):
-                place = _labels.place(self._torch, tensor)
+                place = labels.place(self._torch, tensor)
                 if place is not None:
                     self._add(place, now, module)
         except Exception:
@@ -82,7 +82,7 @@ class Activations:
         now = time.monotonic()
         # Modules that are made in every forward pass are not looked for each time.
         if now >= self._next_search:
-            for name, known in _labels.modules(self._torch):
+            for name, known in labels.modules(self._torch):
                 if known not in self._known:
                     self._known[known] = len(self._names)
                     self._names.append(name)
