@@ -1,1 +1,1 @@
-"""The parts of `gpuheap.record`: when stacks are walked, what has which name, what the driver says, when it is saved."""
+"""The parts of `gpuheap.record`, one file each."""
