@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuheap import _nvml
 from gpuheap._frameworks import jax as jax_
 from gpuheap._frameworks import tensorflow as tensorflow_
 from gpuheap._frameworks.cupy import loaded_cupy, pool_bytes
@@ -34,34 +34,17 @@ class Memory:
     """The same by framework: `PyTorch`, `CuPy`, `JAX`, `TensorFlow`; those that have handed out something."""
 
 
-class _NvmlMemory(ctypes.Structure):
-    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
-
-
 def nvml_free() -> tuple[int, int] | None:
     """Free and total bytes of all GPUs of the machine by the driver's library; None without one."""
-    try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-        if nvml.nvmlInit_v2() != 0:
-            return None
-    except (OSError, AttributeError):
+    devices = _nvml.devices()
+    if not devices:
         return None
-    try:
-        count = ctypes.c_uint()
-        if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+    free = total = 0
+    for device in devices:
+        if device.free is None or device.total is None:
             return None
-        free = total = 0
-        for index in range(count.value):
-            device, memory = ctypes.c_void_p(), _NvmlMemory()
-            if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) != 0:
-                return None
-            if nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory)) != 0:
-                return None
-            free += memory.free
-            total += memory.total
-        return free, total
-    finally:
-        nvml.nvmlShutdown()
+        free, total = free + device.free, total + device.total
+    return free, total
 
 
 def _torch_xpu(torch: Any) -> tuple[int, int] | None:
