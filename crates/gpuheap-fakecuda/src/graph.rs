@@ -144,6 +144,17 @@ exports! {
         give(node, raw::GraphNode(handle))
     }
 
+    fn cuDeviceGetGraphMemAttribute(device: DeviceId, attribute: c_uint, value: Out<'_, u64>) {
+        let state = ready()?;
+        let device = state.device(device)?;
+        if attribute > 3 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let own = state.space.ranges.values().filter(|range| range.kind == Kind::Foreign && range.device == device);
+        // In use and held, now and at most: all the same here.
+        give(value, own.map(|range| range.taken as u64).sum())
+    }
+
     fn cuDeviceGraphMemTrim(device: DeviceId) {
         ready()?.device(device).map(drop)
     }

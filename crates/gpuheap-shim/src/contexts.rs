@@ -1,0 +1,51 @@
+//! Contexts take along what was allocated in them.
+
+use gpuheap_cuda::raw::{Code, Context, DeviceId};
+
+use crate::around::{Call, result};
+use crate::state::{self, lock};
+use crate::{ordered, real};
+
+pub(crate) fn retain(call: Call<'_>, context: *mut Context, device: DeviceId) -> Code {
+    let code = call();
+    if code.is_success()
+        && let Some(context) = result(context)
+    {
+        lock(&state::get().primaries).insert(device, context.0);
+    }
+    code
+}
+
+pub(crate) fn release(call: Call<'_>, device: DeviceId) -> Code {
+    let code = call();
+    // Others may hold it still.
+    if code.is_success() && real::has_primary(device) == Some(false) {
+        forget(device);
+    }
+    code
+}
+
+pub(crate) fn reset(call: Call<'_>, device: DeviceId) -> Code {
+    let code = call();
+    if code.is_success() {
+        forget(device);
+    }
+    code
+}
+
+pub(crate) fn destroy(call: Call<'_>, context: Context) -> Code {
+    let code = call();
+    if code.is_success() {
+        state::get().drop_context(context.0);
+        ordered::refresh();
+    }
+    code
+}
+
+fn forget(device: DeviceId) {
+    let context = lock(&state::get().primaries).get(&device).copied();
+    if let Some(context) = context {
+        state::get().drop_context(context);
+    }
+    ordered::refresh();
+}

@@ -1,0 +1,83 @@
+//! The `libcuda.so.1` that stands between a program and the CUDA driver.
+//!
+//! It is found because it has the driver's name in a folder that comes first in `LD_LIBRARY_PATH`; beside it a link
+//! `libcuda-real.so` leads to the real driver, which `build.rs` made the library need. So `dlsym` on its handle gives the
+//! functions of this crate, and for every name that is not overridden those of the driver: there is no list of
+//! functions to forward, and no forwarding code. `cuGetProcAddress` is overridden, since newer programs take all
+//! functions from there.
+//!
+//! So far the shim counts, and with a budget it denies. It moves nothing.
+//!
+//! | module | what is there |
+//! | --- | --- |
+//! | `overrides` | the one list of overridden functions: exports, pointers to the driver's, names for tests |
+//! | `around` | what is done around each call: re-entrancy, panics, a driver that lacks the function |
+//! | `real` | the driver behind: its handle, its functions, its answers to small questions |
+//! | `resolve` | `cuGetProcAddress` |
+//! | `linear`, `ordered`, `paging`, `others`, `contexts`, `sizes` | the bodies of overridden functions, by subject |
+//! | `state` | what is alive: allocations, physical memory and its mappings, pools; given up and made anew after a fork |
+//! | `charge` | bytes that are charged to a kind and a device as long as something is alive |
+//! | `ledger` | the figures, in memory that processes share and that outlives them; budgets |
+//! | `identity` | which process a figure belongs to, and whether it is alive |
+//! | `depth` | the calling thread's depth |
+//!
+//! # Settings
+//!
+//! | variable | meaning |
+//! | --- | --- |
+//! | `GPUHEAP_LEDGER` | the file that all processes of a run share; without it a process counts for itself |
+//! | `GPUHEAP_BUDGET` | bytes that the run may hold on each device, as a plain number; the first process of a ledger writes it there. Nothing here can complain about another text, so whoever sets it checks it |
+//!
+//! `gpuheap_shim_bytes(kind, device)` reads a figure, `gpuheap_shim_version()` tells the shim from a driver.
+//!
+//! # Traps
+//!
+//! By the letters of the notes on standing between a program and libcuda. Handled here:
+//!
+//! | trap | where |
+//! | --- | --- |
+//! | L7, L8 needs libc and the driver only | `build.rs`; a test reads the library's needs |
+//! | L10 two copies in one process | each has a slot of the ledger |
+//! | L11 other tools patch our functions | exports are ordinary functions, the driver is called by pointers |
+//! | L12 closed by the program | `-z nodelete` |
+//! | L13 `RTLD_LOCAL`, `RTLD_DEEPBIND` | nothing is looked up in the global scope |
+//! | R1, R2, R3, R4, R7 versions and default streams | `resolve`: the driver answers, its addresses are swapped |
+//! | R5 the driver lacks an overridden function | `around`: `CUDA_ERROR_NOT_FOUND`; `resolve` never offers it |
+//! | R6 `cuGetExportTable` | not overridden |
+//! | A1, A2, A3 null and unread results, codes | bodies read results after success only; all codes are the driver's |
+//! | A4, A5 device of an allocation | `cuMemCreate` by its properties, others by the context, only devices have budgets |
+//! | A6, A7, A8, A10 | the driver is called with the caller's own arguments; one table for all kinds of addresses |
+//! | A9 sizes within the budget | `sizes` |
+//! | C1 pools | `ordered`: by what the pool holds |
+//! | C2, C3, C4, C5, C7 | `charge`, `ledger`: once for each piece of memory, checked, before the call, atomic, in shards |
+//! | S3 re-entrancy | `depth`, `around` |
+//! | S4 no lock across a call of the driver | bodies take what they need out of `state` before the call |
+//! | S6 fork | `state`: given up in the child, which gets a slot of its own |
+//! | S7, S8, S12, S13 killed processes, exec, namespaces | `ledger`, `identity`: a slot is written by its owner alone |
+//! | S9, S10, S11 exit, panics, messages | nothing has a destructor; panics end in the driver's call; nothing is printed |
+//!
+//! Open: L1 to L6 and L9 (how a run is started, which is the command's part); C6 (NVML); S1, S2, S5, I1 to I7 (chunks that
+//! move; so far nothing does). `cuGraphLaunch` takes memory of graphs without being seen: the figure is read from the
+//! driver when something else is counted. Pools shrink at synchronisations, which are not overridden, likewise. Contexts,
+//! modules and libraries' tables are not charged.
+#![cfg(target_os = "linux")]
+#![expect(unsafe_code, reason = "C functions are exported, and the driver's are called")]
+
+mod around;
+mod charge;
+mod contexts;
+mod depth;
+mod identity;
+mod ledger;
+mod linear;
+mod ordered;
+mod others;
+mod overrides;
+mod paging;
+mod real;
+mod resolve;
+mod sizes;
+mod state;
+
+pub use charge::Kind;
+pub use overrides::NAMES;

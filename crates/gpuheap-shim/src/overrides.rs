@@ -1,0 +1,151 @@
+//! The one list of overridden functions. From it come the exports, the pointers to the driver's functions, and the names
+//! that tests compare with the list of all symbols.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use gpuheap_cuda::raw::{
+    AllocNodeParams, AllocationHandle, AllocationProp, Array, Array3dDesc, ArrayDesc, Code, Context, DeviceId,
+    DevicePtr, ExternalMemory, Graph, GraphNode, IpcHandle, MemoryPool, MipmappedArray, PoolProps, Stream,
+};
+
+use crate::around::around;
+use crate::{contexts, linear, ordered, others, paging, real, resolve, sizes};
+
+macro_rules! overrides {
+    ($($name:ident($($arg:ident: $ty:ty),* $(,)?) => $body:path;)*) => {
+        #[allow(non_camel_case_types, clippy::enum_variant_names, reason = "the names are the driver's")]
+        #[derive(Clone, Copy)]
+        enum Number { $($name,)* }
+
+        /// The overridden functions, by the symbols that are exported.
+        pub const NAMES: &[&str] = &[$(stringify!($name),)*];
+
+        /// The function of this library of that number in [`NAMES`].
+        pub(crate) fn own(number: usize) -> Option<*const c_void> {
+            let all: &[*const c_void] = &[$($name as *const c_void,)*];
+            all.get(number).copied()
+        }
+
+        $(
+            #[allow(non_snake_case, reason = "the name is the driver's")]
+            #[unsafe(no_mangle)]
+            unsafe extern "C" fn $name($($arg: $ty),*) -> Code {
+                let Some(driver) = real::overridden(Number::$name as usize) else { return Code::NOT_FOUND };
+                // SAFETY: the driver's function of that name has that signature.
+                let driver = unsafe {
+                    std::mem::transmute::<*const c_void, unsafe extern "C" fn($($ty),*) -> Code>(driver)
+                };
+                // SAFETY: with the caller's own arguments, which are what the driver asks for.
+                around(|| unsafe { driver($($arg),*) }, |call| $body(call $(, $arg)*))
+            }
+        )*
+    };
+}
+
+overrides! {
+    cuInit(flags: c_uint) => sizes::start;
+    cuGetProcAddress(symbol: *const c_char, function: *mut *const c_void, version: c_int, flags: u64)
+        => resolve::with_flags;
+    cuGetProcAddress_v2(
+        symbol: *const c_char, function: *mut *const c_void, version: c_int, flags: u64, status: *mut c_int,
+    ) => resolve::with_status;
+
+    cuMemAlloc(address: *mut u32, bytes: c_uint) => linear::allocate_32;
+    cuMemAlloc_v2(address: *mut DevicePtr, bytes: usize) => linear::allocate;
+    cuMemAllocPitch(address: *mut u32, pitch: *mut c_uint, width: c_uint, height: c_uint, element: c_uint)
+        => linear::allocate_pitch_32;
+    cuMemAllocPitch_v2(address: *mut DevicePtr, pitch: *mut usize, width: usize, height: usize, element: c_uint)
+        => linear::allocate_pitch;
+    cuMemAllocManaged(address: *mut DevicePtr, bytes: usize, flags: c_uint) => linear::allocate_managed;
+    cuMemFree(address: u32) => linear::free_32;
+    cuMemFree_v2(address: DevicePtr) => linear::free;
+    cuMemAllocHost(start: *mut *mut c_void, bytes: c_uint) => linear::allocate_host_32;
+    cuMemAllocHost_v2(start: *mut *mut c_void, bytes: usize) => linear::allocate_host;
+    cuMemHostAlloc(start: *mut *mut c_void, bytes: usize, flags: c_uint) => linear::allocate_host_flags;
+    cuMemFreeHost(start: *mut c_void) => linear::free_host;
+    cuMemHostRegister(start: *mut c_void, bytes: usize, flags: c_uint) => linear::register_host;
+    cuMemHostRegister_v2(start: *mut c_void, bytes: usize, flags: c_uint) => linear::register_host;
+    cuMemHostUnregister(start: *mut c_void) => linear::free_host;
+
+    cuMemAllocAsync(address: *mut DevicePtr, bytes: usize, stream: Stream) => ordered::allocate;
+    cuMemAllocAsync_ptsz(address: *mut DevicePtr, bytes: usize, stream: Stream) => ordered::allocate;
+    cuMemAllocFromPoolAsync(address: *mut DevicePtr, bytes: usize, pool: MemoryPool, stream: Stream)
+        => ordered::allocate_from;
+    cuMemAllocFromPoolAsync_ptsz(address: *mut DevicePtr, bytes: usize, pool: MemoryPool, stream: Stream)
+        => ordered::allocate_from;
+    cuMemFreeAsync(address: DevicePtr, stream: Stream) => ordered::free;
+    cuMemFreeAsync_ptsz(address: DevicePtr, stream: Stream) => ordered::free;
+    cuMemPoolCreate(pool: *mut MemoryPool, props: *const PoolProps) => ordered::create_pool;
+    cuMemPoolDestroy(pool: MemoryPool) => ordered::change_pool;
+    cuMemPoolTrimTo(pool: MemoryPool, keep: usize) => ordered::trim_pool;
+
+    cuMemCreate(handle: *mut AllocationHandle, bytes: usize, prop: *const AllocationProp, flags: u64)
+        => paging::create;
+    cuMemRelease(handle: AllocationHandle) => paging::release;
+    cuMemMap(address: DevicePtr, bytes: usize, offset: usize, handle: AllocationHandle, flags: u64) => paging::map;
+    cuMemUnmap(address: DevicePtr, bytes: usize) => paging::unmap;
+    cuMemRetainAllocationHandle(handle: *mut AllocationHandle, address: *mut c_void) => paging::retain;
+    cuMemImportFromShareableHandle(handle: *mut AllocationHandle, shared: *mut c_void, kind: c_uint) => paging::import;
+
+    cuIpcOpenMemHandle(address: *mut DevicePtr, handle: IpcHandle, flags: c_uint) => others::open;
+    cuIpcOpenMemHandle_v2(address: *mut DevicePtr, handle: IpcHandle, flags: c_uint) => others::open;
+    cuIpcCloseMemHandle(address: DevicePtr) => linear::free;
+    cuArrayCreate_v2(array: *mut Array, wanted: *const ArrayDesc) => others::create_array;
+    cuArray3DCreate_v2(array: *mut Array, wanted: *const Array3dDesc) => others::create_array_3d;
+    cuArrayDestroy(array: Array) => others::destroy_array;
+    cuMipmappedArrayCreate(array: *mut MipmappedArray, wanted: *const Array3dDesc, levels: c_uint)
+        => others::create_mipmapped;
+    cuMipmappedArrayDestroy(array: MipmappedArray) => others::destroy_mipmapped;
+    cuGraphAddMemAllocNode(
+        node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *mut AllocNodeParams,
+    ) => others::add_node;
+    cuDeviceGraphMemTrim(device: DeviceId) => others::trim_graphs;
+    cuImportExternalMemory(memory: *mut ExternalMemory, wanted: *const c_void) => others::import_external;
+    cuDestroyExternalMemory(memory: ExternalMemory) => others::destroy_external;
+
+    cuDevicePrimaryCtxRetain(context: *mut Context, device: DeviceId) => contexts::retain;
+    cuDevicePrimaryCtxRelease(device: DeviceId) => contexts::release;
+    cuDevicePrimaryCtxRelease_v2(device: DeviceId) => contexts::release;
+    cuDevicePrimaryCtxReset(device: DeviceId) => contexts::reset;
+    cuDevicePrimaryCtxReset_v2(device: DeviceId) => contexts::reset;
+    cuCtxDestroy(context: Context) => contexts::destroy;
+    cuCtxDestroy_v2(context: Context) => contexts::destroy;
+
+    cuMemGetInfo(free: *mut c_uint, total: *mut c_uint) => sizes::info_32;
+    cuMemGetInfo_v2(free: *mut usize, total: *mut usize) => sizes::info;
+    cuDeviceTotalMem(bytes: *mut c_uint, device: DeviceId) => sizes::total_32;
+    cuDeviceTotalMem_v2(bytes: *mut usize, device: DeviceId) => sizes::total;
+}
+
+#[cfg(test)]
+mod tests {
+    use gpuheap_cuda::symbols;
+
+    use super::NAMES;
+
+    #[test]
+    fn every_override_is_a_symbol_of_the_driver_and_there_once() {
+        let mut names = NAMES.to_vec();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), NAMES.len());
+        for name in names {
+            assert!(symbols::all().iter().any(|symbol| symbol.name == name), "{name}");
+        }
+    }
+
+    /// Forms that nothing could call on a 64-bit system, or that take nothing.
+    const LEFT_OUT: &[&str] = &["cuArrayCreate", "cuArray3DCreate"];
+
+    /// Whoever overrides a function overrides all of its forms: a program gets whichever its version says.
+    #[test]
+    fn all_forms_of_an_overridden_function_are_overridden() {
+        let base = |name: &str| symbols::all().iter().find(|symbol| symbol.name == name).map(|symbol| symbol.base);
+        for overridden in NAMES.iter().filter_map(|name| base(name)) {
+            for symbol in symbols::all().iter().filter(|symbol| symbol.base == overridden) {
+                let there = NAMES.contains(&symbol.name) || LEFT_OUT.contains(&symbol.name);
+                assert!(there, "{} is overridden and {} is not", overridden, symbol.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The driver behind: its functions by pointers of our own, never by exported names, which lead here again.
+
+use std::ffi::{CString, c_int, c_uint, c_void};
+use std::sync::OnceLock;
+
+use gpuheap_cuda::raw::{self, Code, DeviceId, DevicePtr, MemoryPool};
+
+use crate::overrides::NAMES;
+
+struct Real {
+    handle: usize,
+    /// Addresses of the functions in [`NAMES`]; 0 for what the driver lacks.
+    overridden: Box<[usize]>,
+}
+
+fn real() -> &'static Real {
+    static REAL: OnceLock<Real> = OnceLock::new();
+    REAL.get_or_init(|| {
+        // SAFETY: the loader loaded it with this library, which needs it: this only asks for its handle.
+        let handle = unsafe { libc::dlopen(c"libcuda-real.so".as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+        let handle = handle.expose_provenance();
+        Real { handle, overridden: NAMES.iter().map(|name| look_up(handle, name)).collect() }
+    })
+}
+
+fn look_up(handle: usize, name: &str) -> usize {
+    let Ok(name) = CString::new(name) else { return 0 };
+    if handle == 0 {
+        return 0;
+    }
+    // SAFETY: a handle of the driver, which stays as long as this library; the name ends in a zero byte.
+    unsafe { libc::dlsym(std::ptr::with_exposed_provenance_mut(handle), name.as_ptr()) }.expose_provenance()
+}
+
+/// The driver's function of that number in [`NAMES`].
+pub(crate) fn overridden(number: usize) -> Option<*const c_void> {
+    let address = real().overridden.get(number).copied().unwrap_or(0);
+    (address != 0).then(|| std::ptr::with_exposed_provenance(address))
+}
+
+/// The number in [`NAMES`] of the driver's function at that address.
+pub(crate) fn number_of(address: *const c_void) -> Option<usize> {
+    let address = address.addr();
+    real().overridden.iter().position(|found| *found == address && address != 0)
+}
+
+macro_rules! questions {
+    ($($name:ident: fn($($ty:ty),*);)*) => {
+        /// Functions of the driver that the bodies of overrides ask.
+        #[allow(non_snake_case, reason = "the names are the driver's")]
+        struct Questions { $($name: Option<unsafe extern "C" fn($($ty),*) -> Code>,)* }
+
+        fn questions() -> &'static Questions {
+            static QUESTIONS: OnceLock<Questions> = OnceLock::new();
+            QUESTIONS.get_or_init(|| {
+                let handle = real().handle;
+                Questions { $($name: {
+                    let address = look_up(handle, stringify!($name));
+                    (address != 0).then(|| {
+                        let address: *const c_void = std::ptr::with_exposed_provenance(address);
+                        // SAFETY: the driver's function of that name has that signature.
+                        unsafe { std::mem::transmute::<*const c_void, unsafe extern "C" fn($($ty),*) -> Code>(address) }
+                    })
+                },)* }
+            })
+        }
+    };
+}
+
+questions! {
+    cuCtxGetCurrent: fn(*mut raw::Context);
+    cuCtxGetDevice: fn(*mut DeviceId);
+    cuDevicePrimaryCtxGetState: fn(DeviceId, *mut c_uint, *mut c_int);
+    cuPointerGetAttribute: fn(*mut c_void, c_uint, DevicePtr);
+    cuDeviceGetMemPool: fn(*mut MemoryPool, DeviceId);
+    cuMemPoolGetAttribute: fn(MemoryPool, c_uint, *mut c_void);
+    cuDeviceGetGraphMemAttribute: fn(DeviceId, c_uint, *mut c_void);
+    cuMemGetInfo_v2: fn(*mut usize, *mut usize);
+    cuMemGetAddressRange_v2: fn(*mut DevicePtr, *mut usize, DevicePtr);
+}
+
+/// The calling thread's context and its device, if it has one.
+pub(crate) fn current() -> Option<(usize, DeviceId)> {
+    let (mut context, mut device) = (raw::Context::NULL, -1);
+    let ask = questions().cuCtxGetCurrent?;
+    // SAFETY: `context` outlives the call.
+    let found = unsafe { ask(&raw mut context) };
+    if !found.is_success() || context.is_null() {
+        return None;
+    }
+    let ask = questions().cuCtxGetDevice?;
+    // SAFETY: `device` outlives the call.
+    unsafe { ask(&raw mut device) }.is_success().then_some((context.0, device))
+}
+
+/// Whether a device's primary context is there.
+pub(crate) fn has_primary(device: DeviceId) -> Option<bool> {
+    let (mut flags, mut active) = (0, 0);
+    let ask = questions().cuDevicePrimaryCtxGetState?;
+    // SAFETY: both outlive the call.
+    unsafe { ask(device, &raw mut flags, &raw mut active) }.is_success().then_some(active != 0)
+}
+
+/// The pool that an address came from, and its device; nothing for other memory.
+pub(crate) fn pool_of(address: DevicePtr) -> Option<(MemoryPool, DeviceId)> {
+    let (mut pool, mut device): (MemoryPool, DeviceId) = (MemoryPool::NULL, -1);
+    let ask = questions().cuPointerGetAttribute?;
+    // SAFETY: the attribute is a handle, and `pool` outlives the call.
+    let found = unsafe { ask((&raw mut pool).cast(), raw::pointer_attribute::MEMPOOL_HANDLE, address) };
+    if !found.is_success() || pool.is_null() {
+        return None;
+    }
+    // SAFETY: the attribute has 32 bits, and `device` outlives the call.
+    let found = unsafe { ask((&raw mut device).cast(), raw::pointer_attribute::DEVICE_ORDINAL, address) };
+    found.is_success().then_some((pool, device))
+}
+
+/// The pool of allocations that name none.
+pub(crate) fn current_pool(device: DeviceId) -> Option<MemoryPool> {
+    let mut pool = MemoryPool::NULL;
+    let ask = questions().cuDeviceGetMemPool?;
+    // SAFETY: `pool` outlives the call.
+    unsafe { ask(&raw mut pool, device) }.is_success().then_some(pool)
+}
+
+/// Bytes that a pool holds, and that are in use; nothing if there is no such pool any more.
+pub(crate) fn pool_bytes(pool: MemoryPool) -> Option<(u64, u64)> {
+    let ask = questions().cuMemPoolGetAttribute?;
+    let read = |attribute| {
+        let mut bytes = 0_u64;
+        // SAFETY: the attribute has 64 bits, and `bytes` outlives the call.
+        unsafe { ask(pool, attribute, (&raw mut bytes).cast()) }.is_success().then_some(bytes)
+    };
+    Some((read(raw::pool_attribute::RESERVED_CURRENT)?, read(raw::pool_attribute::USED_CURRENT)?))
+}
+
+/// Bytes that a device holds for graphs.
+pub(crate) fn graph_bytes(device: DeviceId) -> Option<u64> {
+    const RESERVED_CURRENT: c_uint = 2;
+    let mut bytes = 0_u64;
+    let ask = questions().cuDeviceGetGraphMemAttribute?;
+    // SAFETY: the attribute has 64 bits, and `bytes` outlives the call.
+    unsafe { ask(device, RESERVED_CURRENT, (&raw mut bytes).cast()) }.is_success().then_some(bytes)
+}
+
+/// The size of the allocation at an address.
+pub(crate) fn range_bytes(address: DevicePtr) -> Option<usize> {
+    let mut bytes = 0;
+    let ask = questions().cuMemGetAddressRange_v2?;
+    // SAFETY: `bytes` outlives the call; where it begins is not asked.
+    unsafe { ask(std::ptr::null_mut(), &raw mut bytes, address) }.is_success().then_some(bytes)
+}
+
+/// Free and total bytes of the calling thread's device.
+pub(crate) fn device_bytes() -> Result<(usize, usize), Code> {
+    let (mut free, mut total) = (0, 0);
+    let ask = questions().cuMemGetInfo_v2.ok_or(Code::NOT_FOUND)?;
+    // SAFETY: both outlive the call.
+    let code = unsafe { ask(&raw mut free, &raw mut total) };
+    if code.is_success() { Ok((free, total)) } else { Err(code) }
+}

@@ -1,0 +1,517 @@
+/* A program that uses the driver as programs in C do. It prints what it is told, never an address, so that two runs can be
+   compared; with the shim in front it says on standard error what is charged. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MIB ((size_t)1 << 20)
+
+typedef uintptr_t ptr;
+typedef struct { uint32_t kind; int32_t id; } location;
+typedef struct { uint32_t kind, types; location place; void *security; uint8_t compression, rdma; uint16_t usage; uint8_t reserved[4]; } prop;
+typedef struct { location place; uint32_t flags; } access_desc;
+typedef struct { uint32_t kind, types; location place; void *security; size_t max; uint16_t usage; uint8_t reserved[54]; } pool_props;
+typedef struct { pool_props pool; const access_desc *map; size_t count, bytes; ptr address; } node_params;
+typedef struct { size_t width, height; uint32_t format, channels; } array_desc;
+typedef struct { char bytes[64]; } ipc_handle;
+
+static void *library;
+/* 0: by exported names; 1, 2: by cuGetProcAddress, meaning the context's or the thread's default stream by 0 */
+static int way;
+static int version = 13000;
+static int (*get_proc)(const char *, void **, int, uint64_t, int *);
+
+static void *find(const char *base, const char *symbol) {
+    void *found = NULL;
+    int status = -1;
+    if (way == 0) return dlsym(library, symbol);
+    if (get_proc(base, &found, version, (uint64_t)way, &status) != 0 || status != 0) return NULL;
+    return found;
+}
+
+static void *need(const char *base, const char *symbol) {
+    void *found = find(base, symbol);
+    if (found == NULL) { fprintf(stderr, "no %s\n", symbol); exit(3); }
+    return found;
+}
+
+#define CALL(base, symbol, types, ...) (((int (*) types)need(#base, #symbol))(__VA_ARGS__))
+#define SAY(text, code) printf("%s: %d\n", text, code)
+
+/* What is charged, by kind: on device 0, then on the host. */
+static void charged(const char *when) {
+    uint64_t (*bytes)(uint32_t, int) = dlsym(library, "gpuheap_shim_bytes");
+    uint64_t (*mistakes)(void) = dlsym(library, "gpuheap_shim_mistakes");
+    if (bytes == NULL) return;
+    fprintf(stderr, "%s:", when);
+    for (int device = 0; device >= -1; device--)
+        for (uint32_t kind = 0; kind < 10; kind++)
+            if (bytes(kind, device)) fprintf(stderr, " %s%u=%llu", device ? "host" : "", kind, (unsigned long long)bytes(kind, device));
+    fprintf(stderr, mistakes() ? " MISTAKES\n" : "\n");
+}
+
+static ptr context;
+
+static void start(void) {
+    int count = 0;
+    SAY("init", CALL(cuInit, cuInit, (unsigned), 0));
+    SAY("count", CALL(cuDeviceGetCount, cuDeviceGetCount, (int *), &count));
+    SAY("retain", CALL(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, (ptr *, int), &context, 0));
+    SAY("current", CALL(cuCtxSetCurrent, cuCtxSetCurrent, (ptr), context));
+}
+
+static void info(void) {
+    size_t free_bytes = 0, total = 0, alone = 0, device = 0;
+    SAY("info", CALL(cuMemGetInfo, cuMemGetInfo_v2, (size_t *, size_t *), &free_bytes, &total));
+    SAY("info without free", CALL(cuMemGetInfo, cuMemGetInfo_v2, (size_t *, size_t *), NULL, &alone));
+    SAY("info without total", CALL(cuMemGetInfo, cuMemGetInfo_v2, (size_t *, size_t *), &alone, NULL));
+    SAY("info without either", CALL(cuMemGetInfo, cuMemGetInfo_v2, (size_t *, size_t *), NULL, NULL));
+    SAY("total", CALL(cuDeviceTotalMem, cuDeviceTotalMem_v2, (size_t *, int), &device, 0));
+    printf("%zu of %zu, %zu, %zu\n", free_bytes, total, alone, device);
+}
+
+static void linear(void) {
+    ptr a = 0, b = 0, pitched = 0, managed = 0, other = 7;
+    size_t pitch = 0, bytes = 0;
+    void *host = NULL, *own = malloc(8192);
+    char found[5] = "....";
+    SAY("alloc", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &a, 3 * MIB));
+    SAY("alloc small", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &b, 1000));
+    SAY("pitch", CALL(cuMemAllocPitch, cuMemAllocPitch_v2, (ptr *, size_t *, size_t, size_t, unsigned), &pitched, &pitch, 100, 50, 4));
+    SAY("managed", CALL(cuMemAllocManaged, cuMemAllocManaged, (ptr *, size_t, unsigned), &managed, 5 * MIB, 1));
+    SAY("host", CALL(cuMemAllocHost, cuMemAllocHost_v2, (void **, size_t), &host, 12345));
+    SAY("register", CALL(cuMemHostRegister, cuMemHostRegister_v2, (void *, size_t, unsigned), own, 8192, 0));
+    charged("linear");
+    SAY("write", CALL(cuMemcpyHtoD, cuMemcpyHtoD_v2, (ptr, const void *, size_t), a, "text", 4));
+    SAY("copy", CALL(cuMemcpyDtoD, cuMemcpyDtoD_v2, (ptr, ptr, size_t), b, a, 4));
+    SAY("read", CALL(cuMemcpyDtoH, cuMemcpyDtoH_v2, (void *, ptr, size_t), found, b, 4));
+    SAY("range", CALL(cuMemGetAddressRange, cuMemGetAddressRange_v2, (ptr *, size_t *, ptr), NULL, &bytes, a + 5));
+    printf("%s %zu %zu\n", found, pitch, bytes);
+    info();
+    /* What goes wrong is no memory. */
+    SAY("alloc nothing", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &other, 0));
+    SAY("alloc too much", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &other, (size_t)1 << 50));
+    SAY("alloc all that can be said", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &other, SIZE_MAX));
+    SAY("alloc to nowhere", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), NULL, 512));
+    SAY("pitch too high", CALL(cuMemAllocPitch, cuMemAllocPitch_v2, (ptr *, size_t *, size_t, size_t, unsigned), &other, &pitch, SIZE_MAX / 2, 4, 4));
+    SAY("free what is not there", CALL(cuMemFree, cuMemFree_v2, (ptr), 0x12340000));
+    SAY("free the middle", CALL(cuMemFree, cuMemFree_v2, (ptr), a + 4096));
+    SAY("free nothing", CALL(cuMemFree, cuMemFree_v2, (ptr), 0));
+    SAY("free host memory that is none", CALL(cuMemFreeHost, cuMemFreeHost, (void *), own));
+    printf("%d\n", other == 7);
+    charged("the same");
+    SAY("free", CALL(cuMemFree, cuMemFree_v2, (ptr), a));
+    SAY("free again", CALL(cuMemFree, cuMemFree_v2, (ptr), a));
+    SAY("free small in order", CALL(cuMemFreeAsync, cuMemFreeAsync, (ptr, ptr), b, 0));
+    SAY("free pitched", CALL(cuMemFree, cuMemFree_v2, (ptr), pitched));
+    SAY("free managed", CALL(cuMemFree, cuMemFree_v2, (ptr), managed));
+    SAY("free host", CALL(cuMemFreeHost, cuMemFreeHost, (void *), host));
+    SAY("unregister", CALL(cuMemHostUnregister, cuMemHostUnregister, (void *), own));
+    SAY("synchronize", CALL(cuCtxSynchronize, cuCtxSynchronize, (void)));
+    charged("nothing");
+}
+
+static void ordered(void) {
+    ptr a = 0, b = 0, c = 0, pool = 0, stream = 0;
+    uint64_t held = 0;
+    pool_props props;
+    memset(&props, 0, sizeof props);
+    props.kind = 1;
+    props.place.kind = 1;
+    SAY("stream", CALL(cuStreamCreate, cuStreamCreate, (ptr *, unsigned), &stream, 1));
+    SAY("pool", CALL(cuMemPoolCreate, cuMemPoolCreate, (ptr *, const pool_props *), &pool, &props));
+    SAY("keep", CALL(cuMemPoolSetAttribute, cuMemPoolSetAttribute, (ptr, unsigned, void *), pool, 4, &(uint64_t){UINT64_MAX}));
+    SAY("ordered", CALL(cuMemAllocAsync, cuMemAllocAsync, (ptr *, size_t, ptr), &a, 1000, stream));
+    charged("one chunk");
+    SAY("ordered", CALL(cuMemAllocAsync, cuMemAllocAsync, (ptr *, size_t, ptr), &b, 10 * MIB, stream));
+    SAY("from pool", CALL(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync, (ptr *, size_t, ptr, ptr), &c, 40 * MIB, pool, stream));
+    SAY("too much", CALL(cuMemAllocAsync, cuMemAllocAsync, (ptr *, size_t, ptr), &(ptr){0}, (size_t)1 << 50, stream));
+    SAY("nothing", CALL(cuMemAllocAsync, cuMemAllocAsync, (ptr *, size_t, ptr), &(ptr){0}, 0, stream));
+    charged("two pools");
+    SAY("fill", CALL(cuMemsetD8Async, cuMemsetD8Async, (ptr, unsigned char, size_t, ptr), b, 3, 10 * MIB, stream));
+    SAY("free", CALL(cuMemFree, cuMemFree_v2, (ptr), a));
+    SAY("free", CALL(cuMemFreeAsync, cuMemFreeAsync, (ptr, ptr), b, stream));
+    SAY("free", CALL(cuMemFreeAsync, cuMemFreeAsync, (ptr, ptr), c, stream));
+    SAY("synchronize", CALL(cuStreamSynchronize, cuStreamSynchronize, (ptr), stream));
+    charged("one keeps");
+    SAY("held", CALL(cuMemPoolGetAttribute, cuMemPoolGetAttribute, (ptr, unsigned, void *), pool, 5, &held));
+    printf("%llu\n", (unsigned long long)held);
+    SAY("trim", CALL(cuMemPoolTrimTo, cuMemPoolTrimTo, (ptr, size_t), pool, 0));
+    charged("nothing");
+    SAY("destroy", CALL(cuMemPoolDestroy, cuMemPoolDestroy, (ptr), pool));
+    SAY("destroy", CALL(cuStreamDestroy, cuStreamDestroy_v2, (ptr), stream));
+}
+
+static void paging(void) {
+    ptr range = 0;
+    uint64_t one = 0, two = 0, host = 0, again = 0, imported = 0;
+    prop here, there;
+    access_desc all = {{1, 0}, 3};
+    char found[5] = "....";
+    int file = -1;
+    memset(&here, 0, sizeof here);
+    here.kind = 1;
+    here.place.kind = 1;
+    there = here;
+    there.place.kind = 3;
+    here.types = 1;
+    SAY("reserve", CALL(cuMemAddressReserve, cuMemAddressReserve, (ptr *, size_t, size_t, ptr, uint64_t), &range, 16 * MIB, 0, 0, 0));
+    SAY("create", CALL(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const prop *, uint64_t), &one, 4 * MIB, &here, 0));
+    SAY("create", CALL(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const prop *, uint64_t), &two, 2 * MIB, &here, 0));
+    SAY("create host", CALL(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const prop *, uint64_t), &host, 6 * MIB, &there, 0));
+    SAY("create odd", CALL(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const prop *, uint64_t), &again, 12345, &here, 0));
+    SAY("create of nothing", CALL(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const prop *, uint64_t), &again, 2 * MIB, NULL, 0));
+    here.types = 8;
+    SAY("create for a fabric", CALL(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const prop *, uint64_t), &again, 2 * MIB, &here, 0));
+    here.types = 1;
+    for (uint32_t kind = 0; kind < 8; kind++) {
+        prop any = there;
+        any.place.kind = kind;
+        any.place.id = 99;
+        SAY("create at a place", CALL(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const prop *, uint64_t), &again, 2 * MIB, &any, 0));
+        if (again) { SAY("and release", CALL(cuMemRelease, cuMemRelease, (uint64_t), again)); again = 0; }
+    }
+    charged("created");
+    SAY("map", CALL(cuMemMap, cuMemMap, (ptr, size_t, size_t, uint64_t, uint64_t), range, 4 * MIB, 0, one, 0));
+    SAY("map", CALL(cuMemMap, cuMemMap, (ptr, size_t, size_t, uint64_t, uint64_t), range + 4 * MIB, 2 * MIB, 0, two, 0));
+    SAY("map host", CALL(cuMemMap, cuMemMap, (ptr, size_t, size_t, uint64_t, uint64_t), range + 6 * MIB, 6 * MIB, 0, host, 0));
+    SAY("map twice", CALL(cuMemMap, cuMemMap, (ptr, size_t, size_t, uint64_t, uint64_t), range, 4 * MIB, 0, one, 0));
+    SAY("map an offset", CALL(cuMemMap, cuMemMap, (ptr, size_t, size_t, uint64_t, uint64_t), range + 12 * MIB, 2 * MIB, 2 * MIB, one, 0));
+    SAY("access", CALL(cuMemSetAccess, cuMemSetAccess, (ptr, size_t, const access_desc *, size_t), range, 12 * MIB, &all, 1));
+    SAY("write", CALL(cuMemcpyHtoD, cuMemcpyHtoD_v2, (ptr, const void *, size_t), range + 4 * MIB - 2, "text", 4));
+    SAY("read", CALL(cuMemcpyDtoH, cuMemcpyDtoH_v2, (void *, ptr, size_t), found, range + 4 * MIB - 2, 4));
+    printf("%s\n", found);
+    SAY("release", CALL(cuMemRelease, cuMemRelease, (uint64_t), one));
+    SAY("release", CALL(cuMemRelease, cuMemRelease, (uint64_t), host));
+    charged("held by mappings");
+    SAY("retain", CALL(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, (uint64_t *, void *), &again, (void *)(range + MIB)));
+    printf("%d\n", again == one);
+    SAY("unmap a part", CALL(cuMemUnmap, cuMemUnmap, (ptr, size_t), range, 2 * MIB));
+    SAY("unmap with a tail that is not mapped", CALL(cuMemUnmap, cuMemUnmap, (ptr, size_t), range, 16 * MIB));
+    charged("still");
+    SAY("unmap two", CALL(cuMemUnmap, cuMemUnmap, (ptr, size_t), range, 6 * MIB));
+    charged("held by handles");
+    SAY("export", CALL(cuMemExportToShareableHandle, cuMemExportToShareableHandle, (void *, uint64_t, unsigned, uint64_t), &file, two, 1, 0));
+    SAY("import", CALL(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, (uint64_t *, void *, unsigned), &imported, (void *)(intptr_t)file, 1));
+    SAY("map what was imported", CALL(cuMemMap, cuMemMap, (ptr, size_t, size_t, uint64_t, uint64_t), range, 2 * MIB, 0, imported, 0));
+    charged("imported");
+    SAY("unmap", CALL(cuMemUnmap, cuMemUnmap, (ptr, size_t), range, 2 * MIB));
+    SAY("release", CALL(cuMemRelease, cuMemRelease, (uint64_t), imported));
+    SAY("release", CALL(cuMemRelease, cuMemRelease, (uint64_t), again));
+    SAY("release once too often", CALL(cuMemRelease, cuMemRelease, (uint64_t), again));
+    SAY("release", CALL(cuMemRelease, cuMemRelease, (uint64_t), two));
+    SAY("unmap host", CALL(cuMemUnmap, cuMemUnmap, (ptr, size_t), range + 6 * MIB, 6 * MIB));
+    SAY("give addresses back", CALL(cuMemAddressFree, cuMemAddressFree, (ptr, size_t), range, 16 * MIB));
+    close(file);
+    charged("nothing");
+}
+
+static void others(void) {
+    ptr array = 0, graph = 0, exec = 0, node = 0, a = 0;
+    array_desc wanted = {1000, 500, 0x20, 4}, odd = {1000, 500, 0x20, 3};
+    node_params params;
+    ipc_handle handle;
+    memset(&params, 0, sizeof params);
+    params.pool.kind = params.pool.place.kind = 1;
+    params.bytes = 3 * MIB;
+    SAY("array", CALL(cuArrayCreate, cuArrayCreate_v2, (ptr *, const array_desc *), &array, &wanted));
+    SAY("odd array", CALL(cuArrayCreate, cuArrayCreate_v2, (ptr *, const array_desc *), &(ptr){0}, &odd));
+    SAY("graph", CALL(cuGraphCreate, cuGraphCreate, (ptr *, unsigned), &graph, 0));
+    SAY("node", CALL(cuGraphAddMemAllocNode, cuGraphAddMemAllocNode, (ptr *, ptr, const ptr *, size_t, node_params *), &node, graph, NULL, 0, &params));
+    SAY("instantiate", CALL(cuGraphInstantiateWithFlags, cuGraphInstantiateWithFlags, (ptr *, ptr, uint64_t), &exec, graph, 0));
+    SAY("alloc", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &a, 3 * MIB));
+    SAY("export", CALL(cuIpcGetMemHandle, cuIpcGetMemHandle, (ipc_handle *, ptr), &handle, a));
+    SAY("open its own", CALL(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, (ptr *, ipc_handle, unsigned), &(ptr){0}, handle, 1));
+    charged("others");
+    SAY("array away", CALL(cuArrayDestroy, cuArrayDestroy, (ptr), array));
+    SAY("array again", CALL(cuArrayDestroy, cuArrayDestroy, (ptr), array));
+    SAY("exec away", CALL(cuGraphExecDestroy, cuGraphExecDestroy, (ptr), exec));
+    SAY("graph away", CALL(cuGraphDestroy, cuGraphDestroy, (ptr), graph));
+    charged("one left");
+    SAY("release", CALL(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, (int), 0));
+    SAY("gone", CALL(cuMemFree, cuMemFree_v2, (ptr), a));
+    charged("nothing");
+}
+
+static void calls(void) {
+    start();
+    info();
+    linear();
+    ordered();
+    paging();
+    others();
+}
+
+/* Every form of every function: what the driver answers, and whether it is the library's own export. */
+static void resolve(const char *list) {
+    char base[128], flavour[16], symbol[128];
+    int since;
+    FILE *file = fopen(list, "r");
+    if (file == NULL) exit(3);
+    int (*old)(const char *, void **, int, uint64_t) = dlsym(library, "cuGetProcAddress");
+    SAY("init", CALL(cuInit, cuInit, (unsigned), 0));
+    while (fscanf(file, "%127s %d %15s %127s", base, &since, flavour, symbol) == 4) {
+        uint64_t flags = flavour[0] == '-' ? 1 : 2;
+        void *exported = dlsym(library, symbol), *found = NULL, *before = NULL;
+        int status = -1;
+        int code = get_proc(base, &found, since, flags, &status);
+        int code_before = old(base, &before, since, flags);
+        printf("%s %d: %d %d %d, %d %d, %d\n", symbol, since, code, status, found == exported, code_before, before == exported, get_proc(base, NULL, since, flags, &status));
+        found = NULL;
+        printf("%d %d\n", get_proc(base, &found, since, flags, NULL), found == exported);
+    }
+    void *found = (void *)1;
+    int status = -1;
+    printf("%d %d %d\n", get_proc("cuNoSuchFunction", &found, 12000, 1, &status), status, found == NULL);
+    printf("%d %d %d\n", get_proc("cuMemAllocAsync", &found, 11010, 1, &status), status, found == NULL);
+    printf("%d\n", get_proc("cuMemAlloc", &found, 99999, 1, &status));
+    printf("%d\n", get_proc(NULL, &found, 12000, 1, &status));
+    fclose(file);
+}
+
+static pthread_barrier_t together;
+
+static void *one_of_many(void *none) {
+    void *found = NULL;
+    int status = -1;
+    ptr a = 0;
+    (void)none;
+    pthread_barrier_wait(&together);
+    if (get_proc("cuMemAlloc", &found, 12000, 1, &status) != 0 || found != dlsym(library, "cuMemAlloc_v2")) return (void *)1;
+    if (CALL(cuInit, cuInit, (unsigned), 0) != 0) return (void *)2;
+    if (CALL(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, (ptr *, int), &context, 0) != 0) return (void *)3;
+    if (CALL(cuCtxSetCurrent, cuCtxSetCurrent, (ptr), context) != 0) return (void *)4;
+    for (int i = 0; i < 100; i++) {
+        if (CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &a, 1000) != 0) return (void *)5;
+        if (i % 10 && CALL(cuMemFree, cuMemFree_v2, (ptr), a) != 0) return (void *)6;
+    }
+    return NULL;
+}
+
+static void threads(void) {
+    pthread_t all[64];
+    pthread_barrier_init(&together, NULL, 64);
+    for (int i = 0; i < 64; i++) pthread_create(&all[i], NULL, one_of_many, NULL);
+    for (int i = 0; i < 64; i++) {
+        void *code = NULL;
+        pthread_join(all[i], &code);
+        if (code != NULL) { printf("thread failed at %d\n", (int)(intptr_t)code); exit(1); }
+    }
+    charged("threads");
+}
+
+/* A child has no driver, and what the parent holds is not the child's. */
+static void forked(void) {
+    ptr a = 0;
+    start();
+    SAY("alloc", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &a, 3 * MIB));
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        SAY("child init", CALL(cuInit, cuInit, (unsigned), 0));
+        SAY("child alloc", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &a, 3 * MIB));
+        SAY("child free", CALL(cuMemFree, cuMemFree_v2, (ptr), a));
+        charged("child");
+        fflush(stdout);
+        _exit(0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    printf("%d\n", status);
+    charged("parent");
+    SAY("free", CALL(cuMemFree, cuMemFree_v2, (ptr), a));
+}
+
+/* Allocates pieces until there are no more, says how many, and waits for the end of standard input. */
+static void hold(size_t piece) {
+    size_t count = 0, free_bytes = 0, total = 0;
+    ptr a = 0;
+    int code;
+    start();
+    while ((code = CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &a, piece)) == 0) count++;
+    CALL(cuMemGetInfo, cuMemGetInfo_v2, (size_t *, size_t *), &free_bytes, &total);
+    printf("held %zu, then %d; free %zu of %zu\n", count, code, free_bytes, total);
+    fflush(stdout);
+    while (getchar() != EOF) {}
+}
+
+/* Allocates and frees until it is killed. */
+static void churn(void) {
+    ptr held[16] = {0};
+    start();
+    fflush(stdout);
+    for (unsigned i = 0;; i = i * 1664525 + 1013904223) {
+        ptr *one = &held[i >> 28];
+        if (*one) { CALL(cuMemFree, cuMemFree_v2, (ptr), *one); *one = 0; }
+        else if (CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), one, MIB) != 0) *one = 0;
+    }
+}
+
+/* All kinds within a budget of 64 MiB. */
+static void budget(void) {
+    ptr a = 0, b = 0;
+    uint64_t handle = 0;
+    prop here;
+    memset(&here, 0, sizeof here);
+    here.kind = here.place.kind = 1;
+    start();
+    info();
+    SAY("alloc", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &a, 40 * MIB));
+    SAY("create more than is left", CALL(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const prop *, uint64_t), &handle, 26 * MIB, &here, 0));
+    SAY("create", CALL(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const prop *, uint64_t), &handle, 10 * MIB, &here, 0));
+    SAY("ordered", CALL(cuMemAllocAsync, cuMemAllocAsync, (ptr *, size_t, ptr), &b, 1000, 0));
+    info();
+    SAY("release", CALL(cuMemRelease, cuMemRelease, (uint64_t), handle));
+    SAY("free", CALL(cuMemFree, cuMemFree_v2, (ptr), a));
+    SAY("ordered", CALL(cuMemAllocAsync, cuMemAllocAsync, (ptr *, size_t, ptr), &b, 1000, 0));
+    SAY("alloc", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &a, 33 * MIB));
+    SAY("alloc", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &a, 32 * MIB));
+    info();
+    charged("budget");
+}
+
+static int called_back;
+
+static void call_back(void) {
+    ptr a = 0;
+    if (called_back++ > 3) { printf("endless\n"); exit(1); }
+    SAY("from within", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &a, 3 * MIB));
+}
+
+/* The driver comes back through exported functions: that is the driver's own memory, and counted once. */
+static void nested(void) {
+    ptr a = 0;
+    void (*set)(const char *, void (*)(void)) = dlsym(library, "gpuheap_fake_call_back");
+    start();
+    set("cuMemCreate", call_back);
+    uint64_t handle = 0;
+    prop here;
+    memset(&here, 0, sizeof here);
+    here.kind = here.place.kind = 1;
+    SAY("create", CALL(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const prop *, uint64_t), &handle, 4 * MIB, &here, 0));
+    charged("nested");
+    SAY("alloc", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &a, MIB));
+    charged("after");
+}
+
+/* Random memory of every kind, its content looked at all along, while calls fail now and then. */
+struct piece { int kind; unsigned char value; size_t bytes; ptr address, range; uint64_t handle; };
+
+static void check(struct piece *one) {
+    unsigned char found[2] = {0, 0};
+    CALL(cuMemcpyDtoH, cuMemcpyDtoH_v2, (void *, ptr, size_t), found, one->address, 1);
+    CALL(cuMemcpyDtoH, cuMemcpyDtoH_v2, (void *, ptr, size_t), found + 1, one->address + one->bytes - 1, 1);
+    if (found[0] != one->value || found[1] != one->value) { printf("kind %d holds %d and %d for %d\n", one->kind, found[0], found[1], one->value); exit(1); }
+}
+
+static void stress_free(struct piece *one) {
+    int code = 1;
+    /* A call that fails for no reason is made again, as often as it takes. */
+    if (one->kind == 1) while (CALL(cuMemFree, cuMemFree_v2, (ptr), one->address)) {}
+    else if (one->kind == 2) while (CALL(cuMemFreeAsync, cuMemFreeAsync, (ptr, ptr), one->address, 0)) {}
+    else if (one->kind == 3) {
+        while ((code = CALL(cuMemUnmap, cuMemUnmap, (ptr, size_t), one->range, one->bytes))) {}
+        while (CALL(cuMemRelease, cuMemRelease, (uint64_t), one->handle)) {}
+        CALL(cuMemAddressFree, cuMemAddressFree, (ptr, size_t), one->range, one->bytes);
+    }
+    one->kind = 0;
+}
+
+static void stress_allocate(struct piece *one, unsigned dice) {
+    static const access_desc all = {{1, 0}, 3};
+    prop here;
+    memset(&here, 0, sizeof here);
+    here.kind = here.place.kind = 1;
+    int kind = 1 + (int)(dice % 3);
+    one->value = (unsigned char)(dice >> 8);
+    one->bytes = kind == 3 ? 2 * MIB : 100 + dice % 100000;
+    if (kind == 1 && CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &one->address, one->bytes)) return;
+    if (kind == 2 && CALL(cuMemAllocAsync, cuMemAllocAsync, (ptr *, size_t, ptr), &one->address, one->bytes, 0)) return;
+    if (kind == 3) {
+        if (CALL(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const prop *, uint64_t), &one->handle, one->bytes, &here, 0)) return;
+        CALL(cuMemAddressReserve, cuMemAddressReserve, (ptr *, size_t, size_t, ptr, uint64_t), &one->range, one->bytes, 0, 0, 0);
+        while (CALL(cuMemMap, cuMemMap, (ptr, size_t, size_t, uint64_t, uint64_t), one->range, one->bytes, 0, one->handle, 0)) {}
+        CALL(cuMemSetAccess, cuMemSetAccess, (ptr, size_t, const access_desc *, size_t), one->range, one->bytes, &all, 1);
+        one->address = one->range;
+    }
+    one->kind = kind;
+    CALL(cuMemsetD8, cuMemsetD8_v2, (ptr, unsigned char, size_t), one->address, one->value, one->bytes);
+}
+
+static void *stress_thread(void *seed) {
+    struct piece pieces[24];
+    unsigned dice = (unsigned)(uintptr_t)seed;
+    memset(pieces, 0, sizeof pieces);
+    CALL(cuCtxSetCurrent, cuCtxSetCurrent, (ptr), context);
+    for (int i = 0; i < 420; i++) {
+        dice = dice * 1664525 + 1013904223;
+        struct piece *one = &pieces[(dice >> 16) % 24];
+        if (one->kind) { check(one); stress_free(one); }
+        else stress_allocate(one, dice >> 4);
+    }
+    for (int i = 0; i < 24; i++) if (pieces[i].kind) { check(&pieces[i]); stress_free(&pieces[i]); }
+    return NULL;
+}
+
+static void stress(void) {
+    static const char *const failing[] = {"cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocAsync", "cuMemFreeAsync", "cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap"};
+    int (*control)(const char *) = dlsym(library, "gpuheap_fake_control");
+    pthread_t all[8];
+    start();
+    for (uintptr_t i = 0; i < 8; i++) pthread_create(&all[i], NULL, stress_thread, (void *)(i * 7919 + 1));
+    for (int i = 0; i < 200; i++) {
+        char command[64];
+        snprintf(command, sizeof command, "fail %s %d %d", failing[i % 8], 1 + i % 5, i % 2 ? 2 : 999);
+        control(command);
+        usleep(200);
+    }
+    for (int i = 0; i < 8; i++) pthread_join(all[i], NULL);
+    control("reset");
+    SAY("synchronize", CALL(cuCtxSynchronize, cuCtxSynchronize, (void)));
+    charged("end");
+}
+
+int main(int count, char **arguments) {
+    const char *what = arguments[1], *name = getenv("CLIENT_LIBRARY");
+    setvbuf(stdout, NULL, _IOFBF, 1 << 16);
+    library = dlopen(name ? name : "libcuda.so.1", RTLD_NOW | (getenv("CLIENT_DEEP") ? RTLD_DEEPBIND : 0));
+    if (library == NULL) { fprintf(stderr, "%s\n", dlerror()); return 3; }
+    if (getenv("CLIENT_REOPEN")) { dlclose(library); library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD); if (library == NULL) return 4; }
+    way = getenv("CLIENT_WAY") ? atoi(getenv("CLIENT_WAY")) : 0;
+    *(void **)&get_proc = dlsym(library, "cuGetProcAddress_v2");
+    if (way) {
+        /* As runtime libraries do: the function that looks functions up is looked up itself. */
+        void *own = NULL;
+        int status = -1;
+        if (get_proc("cuGetProcAddress", &own, version, 1, &status) != 0 || own == NULL) return 5;
+        *(void **)&get_proc = own;
+    }
+    if (!strcmp(what, "calls")) calls();
+    else if (!strcmp(what, "resolve")) resolve(arguments[2]);
+    else if (!strcmp(what, "threads")) threads();
+    else if (!strcmp(what, "forked")) forked();
+    else if (!strcmp(what, "hold")) hold((size_t)atol(arguments[2]));
+    else if (!strcmp(what, "churn")) churn();
+    else if (!strcmp(what, "budget")) budget();
+    else if (!strcmp(what, "nested")) nested();
+    else if (!strcmp(what, "stress")) stress();
+    else if (!strcmp(what, "exec")) {
+        ptr a = 0;
+        start();
+        SAY("alloc", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &a, 3 * MIB));
+        charged("before");
+        fflush(stdout);
+        execl("/proc/self/exe", "client", "hold", arguments[2], (char *)NULL);
+        return 6;
+    } else return 2;
+    (void)count;
+    return 0;
+}
