@@ -218,7 +218,8 @@ class Recording:
 
     def _start_beat(self, torch: Any) -> None:
         pace = None
-        if self._options["stacks"] == "python" and self._options["stack_share"] < 1:
+        paced = self._options["stacks"] == "python" and self._options["stack_share"] < 1
+        if paced and _pace.is_possible(torch):
             self._pace = _pace.Pace(self._walk, _pace.walk_seconds(torch), self._options["stack_share"])
             pace = functools.partial(self._next_pace, torch)
         self._beat = Beat(pace=pace, ask=functools.partial(self._ask_driver, processes=False), save=self._autosave)

@@ -8,7 +8,7 @@ class OutOfMemoryError(RuntimeError):
 
 class _Memory:
     started = []
-    def _record_memory_history(self, enabled="all", **options):
+    def _record_memory_history(self, enabled="all", clear_history=False, **options):
         self.started.append((enabled, options))
     def _snapshot(self):
         with gzip.open({example!r}) as file:

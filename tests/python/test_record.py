@@ -186,9 +186,20 @@ def test_walks_go_off_and_on_and_are_on_with_a_share_of_one(torch: Any, tmp_path
         recording._pace._set(False)
     assert ("all", {"context": None, "max_entries": 5, "stacks": "python"}) in torch.cuda.memory.started
     assert torch.cuda.memory.started[-1] == (None, {})
+    assert not any("clear_history" in options for _, options in torch.cuda.memory.started)
     for options in ({"stack_share": 1.0}, {"stacks": "all"}):
         with gpuheap.record(tmp_path / "run.gpuheap", **options) as recording:
             assert recording._pace is None
+
+
+def test_a_pytorch_that_clears_its_history_is_left_alone(
+    torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def before(enabled: str | None = "all", *, context: str = "", max_entries: int = 0, stacks: str = "") -> None: ...
+
+    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", before)
+    with gpuheap.record(tmp_path / "run.gpuheap") as recording:
+        assert recording._pace is None
 
 
 def test_what_modules_made_has_their_names(torch: Any, tmp_path: Path, example: Path) -> None:

@@ -8,13 +8,14 @@ recording, see `crates/gpuheap-explain/src/gaps.rs`.
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["SHARE", "Pace", "allocations", "walk_seconds"]
+__all__ = ["SHARE", "Pace", "allocations", "is_possible", "walk_seconds"]
 
 SHARE = 0.03
 """The share of the program's time that walks may take."""
@@ -108,6 +109,16 @@ class Pace:
 
 def _unix_us() -> int:
     return time.time_ns() // 1000
+
+
+def is_possible(torch: Any) -> bool:
+    """Whether walks can be turned off and on while the history goes on: before PyTorch could be told to clear it, turning
+    them cleared it always."""
+    try:
+        parameters = inspect.signature(torch.cuda.memory._record_memory_history).parameters
+    except (TypeError, ValueError):
+        return False
+    return "clear_history" in parameters
 
 
 def allocations(torch: Any, devices: range) -> int:
