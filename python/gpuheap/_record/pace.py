@@ -112,8 +112,8 @@ def _unix_us() -> int:
 
 
 def is_possible(torch: Any) -> bool:
-    """Whether walks can be turned off and on while the history goes on: before PyTorch could be told to clear it, turning
-    them cleared it always."""
+    """Whether walks can be turned off and on while the history goes on: earlier versions of PyTorch, which could not be
+    told to clear it, cleared it always."""
     try:
         parameters = inspect.signature(torch.cuda.memory._record_memory_history).parameters
     except (TypeError, ValueError):
