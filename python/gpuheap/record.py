@@ -6,6 +6,7 @@ which optimizer. These names are taken when they cost nothing: after the first o
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import inspect
@@ -15,7 +16,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from importlib import import_module
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -24,7 +24,10 @@ from gpuheap._record import driver as _driver
 from gpuheap._record import labels as _labels
 from gpuheap._record import pace as _pace
 from gpuheap._record.activations import MOST, Activations
+from gpuheap._record.active import active as _active
 from gpuheap._record.beat import Beat
+from gpuheap._record.files import replace, writable
+from gpuheap._record.torch import is_out_of_memory, usable_torch
 from gpuheap.errors import Error
 
 __all__ = ["Recording", "record", "step"]
@@ -70,9 +73,11 @@ def record(
 
     When memory runs out, the recording is saved at once and the verdict goes to standard error. The exception goes on
     as it is, and nothing of it is kept. A long recording is also saved every few minutes (that takes a 300th of the
-    time), so that what ends the process without a word leaves a recording, too.
+    time), so that what ends the process without a word leaves a recording, too. One that is never stopped ends with
+    the program; in a process that is forked off it is not under way.
 
-    Start it before the model is built. Raises :class:`gpuheap.Error` where PyTorch has no CUDA.
+    Start it before the model is built. Raises :class:`gpuheap.Error` where PyTorch has no CUDA, or where ``path``
+    cannot be written to.
 
     >>> with gpuheap.record("run.gpuheap") as recording:
     ...     train()
@@ -125,30 +130,47 @@ class Recording:
             "quiet": quiet,
         }
         self.path = os.fspath(path) if path is not None else f"gpuheap-{os.getpid()}.gpuheap"
+        self._file = self.path
         self._names: dict[tuple[int, int, str], _labels.Label] = {}
         self._steps = 0
         self._saves = 0
+        self._writes = 0
         self._hook: Any = None
         self._pace: _pace.Pace | None = None
         self._beat: Beat | None = None
         self._driver: _driver.Driver | None = None
         self._activations: Activations | None = None
         self._running = False
-        # Memory can run out in any thread, and long recordings are saved by one of their own.
-        self._saving = threading.Lock()
+        self._make_locks()
+
+    def _make_locks(self) -> None:
+        # Memory can run out in any thread, and long recordings are saved by one of their own. Both may be asked for
+        # again by the thread that has them: a signal's handler may save or stop while that is being done.
+        self._saving = threading.RLock()
+        self._ending = threading.RLock()
 
     def start(self) -> Recording:
         """Begin to record. Returns the recording itself."""
-        torch = _torch()
+        torch = usable_torch()
         if self._running:
             raise Error("Failed to record\n  cause: this recording is under way already")
+        # The program may change its folder.
+        self._file = os.path.abspath(self.path)
+        writable(self._file)
+        if self._options["snapshot"] is not None:
+            self._options["snapshot"] = os.path.abspath(self._options["snapshot"])
+            writable(self._options["snapshot"])
         _active.claim(self)
-        try:
-            self._walk(True)
-        except BaseException:
-            _active.give_back(self)
-            raise
         self._running = True
+        try:
+            self._begin_all(torch)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def _begin_all(self, torch: Any) -> None:
+        self._walk(True)
         observe = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
         if observe is not None and not _active.observed:
             # It can never be taken off: one for all recordings of the process.
@@ -164,27 +186,56 @@ class Recording:
         self._driver = _driver.Driver(torch)
         self._ask_driver()
         self._start_beat(torch)
-        return self
+        atexit.register(self._at_exit)
 
     def stop(self) -> Recording:
         """Write the recording and stop to record. Returns the recording itself."""
-        if not self._running:
-            return self
-        torch = _torch()
-        try:
-            if self._beat is not None:
-                self._beat.end()
-            self.save()
-        finally:
-            self._running = False
-            for hook in (self._hook, self._activations):
-                if hook is not None:
-                    hook.remove()
-            self._hook = self._activations = None
-            self._beat = self._pace = self._driver = None
-            _active.give_back(self)
-            torch.cuda.memory._record_memory_history(enabled=None)
+        with self._ending:
+            if not self._running:
+                return self
+            try:
+                if self._beat is not None:
+                    self._beat.end()
+                # While the thread ended, a signal's handler may have stopped it.
+                if self._running:
+                    self.save()
+            finally:
+                self._end()
         return self
+
+    def _end(self) -> None:
+        if not self._running:
+            return
+        self._running = False
+        beat = self._beat
+        hooks = (self._hook, self._activations)
+        self._hook = self._activations = None
+        self._beat = self._pace = self._driver = None
+        _active.give_back(self)
+        atexit.unregister(self._at_exit)
+        for hook in hooks:
+            if hook is not None:
+                hook.remove()
+        if beat is not None:
+            beat.end()
+        sys.modules["torch"].cuda.memory._record_memory_history(enabled=None)
+
+    def _at_exit(self) -> None:
+        try:
+            self.stop()
+        except Exception as failure:
+            print(f"gpuheap: {failure}", file=sys.stderr)
+
+    def _forked(self) -> None:
+        """This is a process that was forked off: what is recorded is the business of the one that it came from."""
+        self._running = False
+        self._make_locks()
+        for hook in (self._hook, self._activations):
+            if hook is not None:
+                hook.remove()
+        self._hook = self._activations = None
+        self._beat = self._pace = self._driver = None
+        atexit.unregister(self._at_exit)
 
     def save(self) -> str:
         """Write what was recorded so far, and go on. Returns the path."""
@@ -192,15 +243,20 @@ class Recording:
             raise Error("Failed to save the recording\n  cause: it is not under way")
         with self._saving:
             if self._options["names"]:
-                self._take_names()
-            self._write(_torch())
+                # A recording without names is better than none.
+                with contextlib.suppress(Exception):
+                    self._take_names()
+            self._write()
         return self.path
 
-    def _write(self, torch: Any) -> None:
+    def _write(self) -> None:
+        self._writes += 1
+        turn = self._writes
+        if not self._running:
+            return
+        torch: Any = sys.modules["torch"]
         self._ask_driver()
         snapshot = pickle.dumps(torch.cuda.memory._snapshot(), protocol=4)
-        if self._options["snapshot"] is not None:
-            _replace(os.fspath(self._options["snapshot"]), snapshot)
         labels = list(self._names.values())
         notes = []
         if self._activations is not None:
@@ -214,7 +270,12 @@ class Recording:
             "facts": _driver.facts(torch),
             "notes": notes,
         }
-        _core.save(snapshot, self.path, beside)
+        if turn != self._writes:
+            # A signal's handler has written, and perhaps stopped, in between: what is here is older, or less.
+            return
+        _core.save(snapshot, self._file, beside)
+        if self._options["snapshot"] is not None:
+            replace(self._options["snapshot"], snapshot)
 
     def _start_beat(self, torch: Any) -> None:
         pace = None
@@ -233,7 +294,7 @@ class Recording:
 
     def _walk(self, on: bool) -> None:
         """Let PyTorch walk the stack at each allocation, or not. Its history goes on."""
-        _torch().cuda.memory._record_memory_history(
+        sys.modules["torch"].cuda.memory._record_memory_history(
             context="alloc" if on else None,
             max_entries=self._options["max_entries"],
             stacks=self._options["stacks"],
@@ -249,14 +310,13 @@ class Recording:
         # Names are taken in the program's own threads: its objects are not looked through while it changes them.
         if self._saving.acquire(blocking=False):
             try:
-                if self._running:
-                    self._write(_torch())
+                self._write()
             finally:
                 self._saving.release()
 
     def report(self, **options: Any) -> dict[str, Any]:
         """Explain the recording: what :func:`gpuheap.explain` says of it."""
-        return _core.explain(self.path, **options)
+        return _core.explain(self._file, **options)
 
     def __enter__(self) -> Recording:
         """Begin to record."""
@@ -266,7 +326,7 @@ class Recording:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Write the recording; say what it means if memory ran out."""
-        ran_out = error is not None and _is_out_of_memory(error)
+        ran_out = error is not None and is_out_of_memory(error)
         try:
             self.stop()
         except Exception as failure:
@@ -304,7 +364,7 @@ class Recording:
 
     def _take_names(self) -> None:
         now = time.time_ns() // 1000
-        for label in _labels.labels(_torch(), now):
+        for label in _labels.labels(sys.modules["torch"], now):
             # The first name of an address is the most telling one; later ones may be of another block.
             known = self._names.get((label.device, label.address, label.name))
             if known is None:
@@ -318,7 +378,7 @@ class Recording:
             with contextlib.suppress(Exception):
                 if self._options["names"]:
                     self._take_names()
-                self._write(_torch())
+                self._write()
         finally:
             self._saving.release()
 
@@ -346,35 +406,10 @@ def step() -> None:
     recording = _active.recording
     if recording is None:
         return
-    torch = _torch()
+    torch = sys.modules["torch"]
     # What PyTorch's own profiler writes at each step; readers of snapshots know it.
     with torch.autograd.profiler.record_function(f"ProfilerStep#{_active.marks}"):
         _active.marks += 1
-
-
-class _Active:
-    """The recording that is under way: PyTorch keeps one history for the process."""
-
-    def __init__(self) -> None:
-        self.recording: Recording | None = None
-        self.observed = False
-        self.marks = 0
-
-    def claim(self, recording: Recording) -> None:
-        if self.recording is not None:
-            raise Error(
-                f"Failed to record to `{recording.path}`\n  cause: a recording to `{self.recording.path}` is under way",
-                "PyTorch keeps one history: stop that one first",
-            )
-        self.recording = recording
-        self.marks = 0
-
-    def give_back(self, recording: Recording) -> None:
-        if self.recording is recording:
-            self.recording = None
-
-
-_active = _Active()
 
 
 def _ran_out(*_: Any) -> None:
@@ -382,33 +417,3 @@ def _ran_out(*_: Any) -> None:
     recording = _active.recording
     if recording is not None:
         recording._ran_out()
-
-
-def _torch() -> Any:
-    # Recording is of PyTorch: who asks for it wants it.
-    torch: Any = sys.modules.get("torch") or import_module("torch")
-    if not torch.cuda.is_available():
-        raise Error(
-            "Failed to record\n  cause: PyTorch sees no GPU (`torch.cuda.is_available()` is false)",
-            "a recording made elsewhere can be explained here: `gpuheap explain FILE`",
-        )
-    return torch
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    torch: Any = sys.modules.get("torch")
-    kinds = [getattr(torch, "OutOfMemoryError", None), getattr(getattr(torch, "cuda", None), "OutOfMemoryError", None)]
-    return any(kind is not None and isinstance(error, kind) for kind in kinds)
-
-
-def _replace(path: str, content: bytes) -> None:
-    """Write a file as a whole or not at all."""
-    beside = f"{path}.{os.getpid()}.tmp"
-    try:
-        with open(beside, "wb") as file:
-            file.write(content)
-        os.replace(beside, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(beside)
-        raise Error(f"Failed to write `{path}`\n  cause: {error.strerror}") from error

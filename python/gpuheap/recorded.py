@@ -79,11 +79,15 @@ def at_start() -> None:
         return
     # A child writes beside its parent's recording, not over it.
     if os.environ.setdefault("_GPUHEAP_RECORD_OF", str(os.getpid())) != str(os.getpid()):
-        stem, extension = os.path.splitext(path)
-        path = f"{stem}-{os.getpid()}{extension}"
+        path = _of_child(path)
     recording = _when_torch_comes(Recording(path))
     recording.__enter__()
     atexit.register(recording.__exit__, None, None, None)
+
+
+def _of_child(path: str) -> str:
+    stem, extension = os.path.splitext(path)
+    return f"{stem}-{os.getpid()}{extension}"
 
 
 def _parse(arguments: list[str]) -> tuple[dict[str, Any] | None, bool, list[str]]:
@@ -132,6 +136,9 @@ def _parse(arguments: list[str]) -> tuple[dict[str, Any] | None, bool, list[str]
 class _Waiting(Recording):
     """A recording that begins when the program imports PyTorch, and is none if it never does."""
 
+    _pid: int
+    """The process that it was made for."""
+
     def start(self) -> Recording:
         """Begin to record, now or later."""
         if "torch" in sys.modules:
@@ -140,6 +147,9 @@ class _Waiting(Recording):
         return self
 
     def _begin(self) -> Recording:
+        if self._pid != os.getpid():
+            # A process that was forked off before PyTorch came has a recording of its own.
+            self._pid, self.path = os.getpid(), _of_child(self.path)
         try:
             return super().start()
         except Error as error:
@@ -155,8 +165,10 @@ class _Waiting(Recording):
         return super().stop()
 
 
-def _when_torch_comes(recording: Recording) -> Recording:
+def _when_torch_comes(recording: Recording) -> _Waiting:
     recording.__class__ = _Waiting
+    assert isinstance(recording, _Waiting)
+    recording._pid = os.getpid()
     return recording
 
 

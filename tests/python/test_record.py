@@ -128,9 +128,18 @@ def test_an_out_of_memory_goes_on_unchanged_and_is_explained(
 
 def test_a_recording_that_cannot_be_written(torch: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "missing" / "run.gpuheap"
+    with pytest.raises(Error, match="there is no folder") as caught:
+        gpuheap.record(path).start()
+    assert caught.value.hint == "make the folder first"
+    with pytest.raises(Error, match="it is a folder"):
+        gpuheap.record(tmp_path / "run.gpuheap", snapshot=tmp_path).start()
+    assert torch.cuda.memory.started == []
+    path.parent.mkdir()
     with pytest.raises(Error, match="Failed to write"), gpuheap.record(path):
-        pass
+        path.parent.rmdir()
+    path.parent.mkdir()
     with pytest.raises(KeyError), gpuheap.record(path):
+        path.parent.rmdir()
         raise KeyError("the program's own")
     assert "Failed to write" in capsys.readouterr().err
     assert torch.cuda.memory.started[-1] == (None, {})

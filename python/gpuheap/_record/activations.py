@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import weakref
@@ -14,7 +15,7 @@ from gpuheap._record import labels
 __all__ = ["Activations"]
 
 MOST = 500_000
-"""Outputs that are kept: 20 bytes of host memory each."""
+"""Outputs that are kept: 24 bytes of host memory each."""
 
 _DEEPEST = 6
 
@@ -27,11 +28,11 @@ class Activations:
         self._torch = torch
         self._names: list[str] = []
         self._known: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-        self._devices = array("H")
-        self._addresses = array("Q")
-        self._times = array("Q")
-        self._of = array("I")
-        self._lock = threading.Lock()
+        # Three numbers an output: the name's and the device's in one, address, time. Together, so that what interrupts
+        # this cannot come between them.
+        self._rows = array("Q")
+        # The search for names asks modules of the program, which may do anything.
+        self._lock = threading.RLock()
         self._next_search = 0.0
         self._hook: Any = torch.nn.modules.module.register_module_forward_hook(self._after)
 
@@ -43,16 +44,14 @@ class Activations:
 
     def labels(self) -> Iterator[labels.Label]:
         """All that was heard, oldest first."""
-        with self._lock:
-            count = len(self._of)
-        for row in range(count):
-            place = self._devices[row], self._addresses[row], self._times[row]
-            yield labels.Label(*place, "activation", self._names[self._of[row]])
+        for row in range(0, len(self._rows), 3):
+            of, address, now = self._rows[row : row + 3]
+            yield labels.Label(of & 0xFFFF, address, now, "activation", self._names[of >> 16])
 
     @property
     def full(self) -> bool:
         """Whether there was more than is kept."""
-        return len(self._of) >= MOST
+        return len(self._rows) >= 3 * MOST
 
     def _after(self, module: Any, _: Any, output: Any) -> None:
         # A program that is being compiled or traced has no memory behind its tensors.
@@ -73,25 +72,25 @@ class Activations:
             name = self._known.get(module)
             if name is None:
                 name = self._name(module)
-            self._devices.append(place[0])
-            self._addresses.append(place[1])
-            self._times.append(now)
-            self._of.append(name)
+            self._rows.extend((name << 16 | place[0], place[1], now))
 
     def _name(self, module: Any) -> int:
         now = time.monotonic()
         # Modules that are made in every forward pass are not looked for each time.
         if now >= self._next_search:
             for name, known in labels.modules(self._torch):
-                if known not in self._known:
-                    self._known[known] = len(self._names)
-                    self._names.append(name)
+                with contextlib.suppress(Exception):
+                    self._learn(known, name)
             self._next_search = time.monotonic() + 20 * (time.monotonic() - now)
-        if module not in self._known:
-            # Made in a forward pass and gone after it.
-            self._known[module] = len(self._names)
-            self._names.append(type(module).__name__)
-        return self._known[module]
+        # What is not among them was made in a forward pass, and is gone after it.
+        return self._learn(module, type(module).__name__)
+
+    def _learn(self, module: Any, name: str) -> int:
+        known = self._known.get(module)
+        if known is None:
+            known = self._known[module] = len(self._names)
+            self._names.append(labels.plain(name))
+        return known
 
     def _tensors(self, value: Any, depth: int) -> Iterator[Any]:
         if isinstance(value, self._torch.Tensor):

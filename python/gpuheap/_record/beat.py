@@ -48,8 +48,9 @@ class Beat:
 
     def start(self) -> None:
         """Begin."""
-        self._thread = threading.Thread(target=self._run, name="gpuheap-record", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="gpuheap-record", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def end(self) -> None:
         """Stop, and wait for what is being done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import sys
@@ -9,11 +10,15 @@ import time
 from typing import Any, NamedTuple
 
 from gpuheap import _nvml
+from gpuheap._record.labels import plain
 
 __all__ = ["Driver", "Memory", "facts"]
 
 MOST = 20_000
 """Answers that are kept; of more, every other one is dropped."""
+
+MOST_BYTES = 1 << 46
+"""More than any device has. Drivers that cannot tell say the largest number that there is."""
 
 
 class Memory(NamedTuple):
@@ -64,6 +69,9 @@ class Driver:
                 continue
             if nvml is not None and processes:
                 own, others = _held(nvml)
+            if not (_is_amount(reserved) and _is_amount(total) and _is_amount(free) and free <= total):
+                continue
+            own, others = (bytes_ if _is_amount(bytes_) else None for bytes_ in (own, others))
             self.memory.append(Memory(device, now, total, free, reserved, own, others))
         if len(self.memory) > MOST:
             del self.memory[1::2]
@@ -73,6 +81,10 @@ class Driver:
             uuid = getattr(self._torch.cuda.get_device_properties(device), "uuid", None)
             self._uuids[device] = None if uuid is None else f"GPU-{uuid}"
         return self._uuids[device]
+
+
+def _is_amount(bytes_: object) -> bool:
+    return isinstance(bytes_, int) and 0 <= bytes_ <= MOST_BYTES
 
 
 def _held(device: _nvml.Device) -> tuple[int | None, int | None]:
@@ -104,9 +116,14 @@ def facts(torch: Any) -> list[tuple[str, str]]:
         ("rank", os.environ.get("RANK")),
         ("world size", os.environ.get("WORLD_SIZE")),
     ]
-    if torch.cuda.is_initialized():
-        names = [torch.cuda.get_device_name(device) for device in range(torch.cuda.device_count())]
+    with contextlib.suppress(Exception):
+        names = [torch.cuda.get_device_name(device) for device in _in_use(torch)]
         found.append(("GPU", ", ".join(dict.fromkeys(names))))
     frameworks = ("transformers", "lightning", "accelerate", "deepspeed", "vllm", "jax", "cupy", "tensorflow")
     found += [(name, getattr(sys.modules.get(name), "__version__", None)) for name in frameworks]
-    return [(name, str(value)) for name, value in found if value]
+    return [(name, plain(str(value))) for name, value in found if value]
+
+
+def _in_use(torch: Any) -> range:
+    # Asking for the name of a device would start CUDA.
+    return range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["Label", "labels", "modules", "place"]
+__all__ = ["Label", "labels", "modules", "place", "plain"]
 
 MOST = 1_000_000
 """The most labels that are taken at once."""
@@ -28,14 +28,18 @@ def labels(torch: Any, time_us: int) -> Iterator[Label]:
     """Every parameter, buffer, gradient and optimizer state alive on a CUDA device, each storage by its first name.
 
     Modules are found among the objects that Python's collector knows. One that is part of no other is named by the
-    global variable that holds it, else by its class.
+    global variable that holds it, else by its class. Of one that fails when it is asked, the rest is left out.
     """
     modules, optimizers = _found(torch)
     seen: set[tuple[int, int]] = set()
     names: dict[int, str] = {}
     count = 0
     for kind, name, tensor in _named(modules, optimizers, names):
-        at = place(torch, tensor)
+        try:
+            at, name = place(torch, tensor), plain(name)
+        except Exception:
+            # A tensor of a kind of the program's own may do anything when it is looked at.
+            continue
         if at is None or at in seen:
             continue
         seen.add(at)
@@ -45,10 +49,20 @@ def labels(torch: Any, time_us: int) -> Iterator[Label]:
         yield Label(at[0], at[1], time_us, kind, name)
 
 
+def plain(name: str) -> str:
+    """A name as it can be written to a file: Python's texts may hold halves of characters."""
+    return name if name.isascii() else name.encode("utf-8", "backslashreplace").decode()
+
+
 def modules(torch: Any) -> Iterator[tuple[str, Any]]:
     """Every module of the process with its name, from the outermost in."""
     for root, module in _found(torch)[0]:
-        yield from module.named_modules(prefix=root)
+        yield from _told(_modules, module, root)
+
+
+def _modules(module: Any, root: str) -> Iterable[tuple[str, Any]]:
+    found: Iterable[tuple[str, Any]] = module.named_modules(prefix=root)
+    return found
 
 
 def _found(torch: Any) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
@@ -94,29 +108,57 @@ def _named(
     modules: list[tuple[str, Any]], optimizers: list[tuple[str, Any]], names: dict[int, str]
 ) -> Iterator[tuple[str, str, Any]]:
     for root, module in modules:
-        for name, tensor in module.named_parameters(prefix=root):
-            names.setdefault(id(tensor), name)
-            yield "parameter", name, tensor
-        for name, tensor in module.named_buffers(prefix=root):
-            yield "parameter", name, tensor
+        yield from _told(_parameters, module, root, names)
+        yield from _told(_buffers, module, root)
     for root, module in modules:
-        for name, tensor in module.named_parameters(prefix=root):
-            if tensor.grad is not None:
-                yield "gradient", f"{name}.grad", tensor.grad
+        yield from _told(_gradients, module, root)
     for root, optimizer in optimizers:
-        for parameter, state in list(optimizer.state.items()):
-            if not isinstance(state, dict):
+        yield from _told(_states, optimizer, root, names)
+        yield from _told(_groups, optimizer, root, names)
+
+
+def _told(ask: Callable[..., Iterable[Any]], *of: Any) -> Iterator[Any]:
+    """What an object of the program tells of itself, up to where it fails."""
+    try:
+        yield from ask(*of)
+    except Exception:
+        return
+
+
+def _parameters(module: Any, root: str, names: dict[int, str]) -> Iterator[tuple[str, str, Any]]:
+    for name, tensor in module.named_parameters(prefix=root):
+        names.setdefault(id(tensor), name)
+        yield "parameter", name, tensor
+
+
+def _buffers(module: Any, root: str) -> Iterator[tuple[str, str, Any]]:
+    for name, tensor in module.named_buffers(prefix=root):
+        yield "parameter", name, tensor
+
+
+def _gradients(module: Any, root: str) -> Iterator[tuple[str, str, Any]]:
+    for name, tensor in module.named_parameters(prefix=root):
+        if tensor.grad is not None:
+            yield "gradient", f"{name}.grad", tensor.grad
+
+
+def _states(optimizer: Any, root: str, names: dict[int, str]) -> Iterator[tuple[str, str, Any]]:
+    for parameter, state in list(optimizer.state.items()):
+        if not isinstance(state, dict):
+            continue
+        of = names.get(id(parameter), "a parameter")
+        for key, value in list(state.items()):
+            yield "optimizer_state", f"{root}.{key} of {of}", value
+
+
+def _groups(optimizer: Any, root: str, names: dict[int, str]) -> Iterator[tuple[str, str, Any]]:
+    for group in optimizer.param_groups:
+        for parameter in group.get("params", ()):
+            if id(parameter) in names:
                 continue
-            of = names.get(id(parameter), "a parameter")
-            for key, value in state.items():
-                yield "optimizer_state", f"{root}.{key} of {of}", value
-        for group in optimizer.param_groups:
-            for parameter in group.get("params", ()):
-                if id(parameter) in names:
-                    continue
-                yield "parameter", f"a parameter of {root}", parameter
-                if getattr(parameter, "grad", None) is not None:
-                    yield "gradient", f"the gradient of a parameter of {root}", parameter.grad
+            yield "parameter", f"a parameter of {root}", parameter
+            if getattr(parameter, "grad", None) is not None:
+                yield "gradient", f"the gradient of a parameter of {root}", parameter.grad
 
 
 def place(torch: Any, tensor: Any) -> tuple[int, int] | None:
@@ -131,4 +173,5 @@ def place(torch: Any, tensor: Any) -> tuple[int, int] | None:
         address = tensor.untyped_storage().data_ptr()
     except (RuntimeError, NotImplementedError):
         return None
-    return (tensor.device.index or 0, address) if address else None
+    # What a tensor of another kind calls its address may be no such.
+    return (tensor.device.index or 0, address) if isinstance(address, int) and 0 < address < 1 << 64 else None

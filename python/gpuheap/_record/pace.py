@@ -143,6 +143,15 @@ def walk_seconds(torch: Any) -> float:
         while at is not None and here < 200:
             here, at = here + 1, at.f_back  # type: ignore[assignment]
         depth = max(depth, here)
+    try:
+        return max(_measured(gather, depth), 0.5e-6)
+    except Exception:
+        # Such as a walk that this PyTorch cannot do here, or a stack that is too deep for it.
+        return UNKNOWN_WALK
+
+
+def _measured(gather: Callable[..., object], depth: int) -> float:
+    """The median of some walks at this depth, in seconds."""
 
     def down(levels: int) -> None:
         # Frames that are new to the walk, as those of a program mostly are.
@@ -162,4 +171,4 @@ def walk_seconds(torch: Any) -> float:
         middle = time.perf_counter()
         empty(depth)
         spent.append(2 * middle - start - time.perf_counter())
-    return max(sorted(spent)[len(spent) // 2], 0.5e-6)
+    return sorted(spent)[len(spent) // 2]
