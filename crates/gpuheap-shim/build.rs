@@ -34,7 +34,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err(format!("`{linker}` failed to make `{}`", stub.display()).into());
     }
     // Programs without libgcc_s run with the driver, so they must run with the shim: the unwinder comes along.
-    fs::write(Path::new(&folder).join("libgcc_s.so"), "GROUP ( -lgcc_eh -lgcc )\n")?;
+    if env::var("CARGO_CFG_TARGET_ENV")? == "gnu" {
+        fs::write(Path::new(&folder).join("libgcc_s.so"), "GROUP ( -lgcc_eh -lgcc )\n")?;
+    }
     println!("cargo::rustc-link-search=native={folder}");
     for argument in [
         "-Wl,-soname,libcuda.so.1",

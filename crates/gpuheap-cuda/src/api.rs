@@ -27,7 +27,6 @@ macro_rules! table {
             /// # Safety
             ///
             /// Each address that `find` gives must be that of a function with the driver's signature of that name.
-            #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "drivers are opened on Linux only"))]
             pub(crate) unsafe fn find(find: impl Fn(&'static str) -> Option<*const c_void>) -> Result<Self, &'static str> {
                 Ok(Self {
                     $($needed: {

@@ -54,6 +54,8 @@ struct Shared {
 pub(crate) struct Ledger {
     shared: &'static Shared,
     own: usize,
+    /// The calling process.
+    process: u64,
 }
 
 impl Ledger {
@@ -66,7 +68,7 @@ impl Ledger {
         // Memory for the figures is a few hundred KiB. Without it there is a ledger that nobody else sees.
         let shared = shared.unwrap_or_else(|| zeroed());
         let ledger = Self::join(shared).or_else(|| Self::join(zeroed()));
-        let ledger = ledger.unwrap_or(Self { shared, own: 0 });
+        let ledger = ledger.unwrap_or(Self { shared, own: 0, process: 0 });
         if budget > 0 {
             for device in &ledger.shared.budgets {
                 let _ = device.compare_exchange(0, budget, Ordering::SeqCst, Ordering::SeqCst);
@@ -101,7 +103,7 @@ impl Ledger {
         })?;
         shared.slots[number].program.store(program, Ordering::SeqCst);
         shared.used.fetch_max(u32::try_from(number + 1).unwrap_or(u32::MAX), Ordering::SeqCst);
-        Some(Self { shared, own: number })
+        Some(Self { shared, own: number, process: own })
     }
 
     fn slot(&self) -> &'static Slot {
@@ -128,7 +130,7 @@ impl Ledger {
             }
             slot.lower(&slot.budgeted[device], bytes);
             if attempt == 0 {
-                sweep(self.shared, Identity::own().number());
+                sweep(self.shared, self.process);
             }
             // Of two that met, the one with the lower number tries again sooner.
             for _ in 0..=self.own {
@@ -166,6 +168,11 @@ impl Ledger {
         self.shared.budgets.get(device).map_or(0, |budget| budget.load(Ordering::SeqCst))
     }
 
+    /// Whether any device has one.
+    pub(crate) fn has_budgets(&self) -> bool {
+        self.shared.budgets.iter().any(|budget| budget.load(Ordering::Relaxed) > 0)
+    }
+
     /// Bytes that all processes of the run hold on a device, the dead included until someone needs their bytes.
     pub(crate) fn used(&self, device: usize) -> u64 {
         let used = usize::try_from(self.shared.used.load(Ordering::SeqCst)).unwrap_or(SLOTS).min(SLOTS);
@@ -175,7 +182,7 @@ impl Ledger {
 
     /// The same, once the dead are taken out.
     pub(crate) fn used_by_the_living(&self, device: usize) -> u64 {
-        sweep(self.shared, Identity::own().number());
+        sweep(self.shared, self.process);
         self.used(device)
     }
 

@@ -59,8 +59,8 @@ pub(crate) fn trim_pool(call: Call<'_>, _pool: MemoryPool, _keep: usize) -> Code
 
 /// Allocates if what the pool may take for it is within the budget. What it takes is charged when it is known.
 fn within_budget(call: Call<'_>, address: *mut DevicePtr, bytes: usize, pool: Option<MemoryPool>) -> Code {
-    let device = real::current().map(|(_, device)| device);
-    let limited = device.filter(|device| state::get().ledger.budget(charge::place(Some(*device))) > 0);
+    let limited = state::get().ledger.has_budgets().then(real::current).flatten().map(|(_, device)| device);
+    let limited = limited.filter(|device| state::get().ledger.budget(charge::place(Some(*device))) > 0);
     // Held until the pool's own figure is known: nobody else gets these bytes meanwhile.
     let mut held = None;
     if let Some(device) = limited

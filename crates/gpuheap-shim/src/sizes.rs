@@ -61,6 +61,9 @@ fn budget(device: DeviceId) -> Option<usize> {
 
 /// Free and total bytes of the calling thread's device within its budget, if it has one.
 fn within() -> Option<(usize, usize)> {
+    if !state::get().ledger.has_budgets() {
+        return None;
+    }
     let (_, device) = real::current()?;
     let budget = budget(device)?;
     let (free, total) = real::device_bytes().ok()?;

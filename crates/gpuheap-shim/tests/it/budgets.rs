@@ -127,6 +127,19 @@ fn what_a_program_held_before_an_exec_is_free_after_it() {
 }
 
 #[test]
+fn two_copies_of_the_library_in_a_process_share_it() {
+    let rig = Rig::new();
+    let client = rig.client();
+    let mut command = rig.command(Driver::Shim, &client);
+    command.arg("twice").env("GPUHEAP_LEDGER", rig.path("ledger")).env("GPUHEAP_BUDGET", (4 * MIB).to_string());
+    let (text, charged) = said(&mut command);
+    let start = "init: 0\ncount: 0\nretain: 0\ncurrent: 0\n";
+    let expected = format!("{start}alloc: 0\n1\n{start}more than is left: 2\nalloc: 0\nnothing is left: 2\n");
+    assert_eq!(text, expected);
+    assert_eq!(charged, format!("second: 0={MIB}\nfirst: 0={}\n", 3 * MIB));
+}
+
+#[test]
 fn a_ledger_that_cannot_be_written_leaves_the_process_its_own_budget() {
     let rig = Rig::new();
     let client = rig.client();

@@ -46,15 +46,16 @@ static void *need(const char *base, const char *symbol) {
 #define CALL(base, symbol, types, ...) (((int (*) types)need(#base, #symbol))(__VA_ARGS__))
 #define SAY(text, code) printf("%s: %d\n", text, code)
 
-/* What is charged, by kind: on device 0, then on the host. */
+/* What is charged, by kind: on device 1, on device 0, on the host. */
 static void charged(const char *when) {
     uint64_t (*bytes)(uint32_t, int) = dlsym(library, "gpuheap_shim_bytes");
     uint64_t (*mistakes)(void) = dlsym(library, "gpuheap_shim_mistakes");
     if (bytes == NULL) return;
     fprintf(stderr, "%s:", when);
-    for (int device = 0; device >= -1; device--)
+    static const char *const places[] = {"host", "", "other"};
+    for (int device = 1; device >= -1; device--)
         for (uint32_t kind = 0; kind < 10; kind++)
-            if (bytes(kind, device)) fprintf(stderr, " %s%u=%llu", device ? "host" : "", kind, (unsigned long long)bytes(kind, device));
+            if (bytes(kind, device)) fprintf(stderr, " %s%u=%llu", places[device + 1], kind, (unsigned long long)bytes(kind, device));
     fprintf(stderr, mistakes() ? " MISTAKES\n" : "\n");
 }
 
@@ -144,6 +145,15 @@ static void ordered(void) {
     charged("one keeps");
     SAY("held", CALL(cuMemPoolGetAttribute, cuMemPoolGetAttribute, (ptr, unsigned, void *), pool, 5, &held));
     printf("%llu\n", (unsigned long long)held);
+    ptr graph = 0;
+    unsigned status = 9;
+    SAY("capture", CALL(cuStreamBeginCapture, cuStreamBeginCapture_v2, (ptr, unsigned), stream, 0));
+    SAY("alloc in a capture", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &a, MIB));
+    SAY("ordered in a capture", CALL(cuMemAllocAsync, cuMemAllocAsync, (ptr *, size_t, ptr), &a, 1000, stream));
+    SAY("info in a capture", CALL(cuMemGetInfo, cuMemGetInfo_v2, (size_t *, size_t *), NULL, NULL));
+    SAY("capturing", CALL(cuStreamIsCapturing, cuStreamIsCapturing, (ptr, unsigned *), stream, &status));
+    SAY("end of the capture", CALL(cuStreamEndCapture, cuStreamEndCapture, (ptr, ptr *), stream, &graph));
+    printf("%u\n", status);
     SAY("trim", CALL(cuMemPoolTrimTo, cuMemPoolTrimTo, (ptr, size_t), pool, 0));
     charged("nothing");
     SAY("destroy", CALL(cuMemPoolDestroy, cuMemPoolDestroy, (ptr), pool));
@@ -386,6 +396,56 @@ static void call_back(void) {
     SAY("from within", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &a, 3 * MIB));
 }
 
+/* Where memory is says the request or the context, whichever the function goes by. */
+static void *without_context(void *none) {
+    ptr a = 0;
+    SAY("without a context", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &a, MIB));
+    return none;
+}
+
+static void devices(void) {
+    ptr a = 0, other = 0, b = 0, c = 0;
+    uint64_t handle = 0;
+    pthread_t thread;
+    prop there;
+    memset(&there, 0, sizeof there);
+    there.kind = there.place.kind = 1;
+    there.place.id = 1;
+    start();
+    SAY("create on the other", CALL(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const prop *, uint64_t), &handle, 4 * MIB, &there, 0));
+    SAY("alloc", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &a, MIB));
+    pthread_create(&thread, NULL, without_context, NULL);
+    pthread_join(thread, NULL);
+    SAY("another context", CALL(cuCtxCreate, cuCtxCreate_v4, (ptr *, void *, unsigned, int), &other, NULL, 0, 1));
+    SAY("alloc", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &b, 3 * MIB));
+    SAY("ordered", CALL(cuMemAllocAsync, cuMemAllocAsync, (ptr *, size_t, ptr), &c, 1000, 0));
+    charged("both");
+    SAY("free the first's", CALL(cuMemFree, cuMemFree_v2, (ptr), a));
+    charged("other");
+    SAY("end", CALL(cuCtxDestroy, cuCtxDestroy_v2, (ptr), other));
+    SAY("release", CALL(cuMemRelease, cuMemRelease, (uint64_t), handle));
+    SAY("reset", CALL(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, (int), 0));
+    charged("a pool's chunk");
+}
+
+/* Two copies of the library in one process: each counts, and together they stay within the budget. */
+static void twice(void) {
+    ptr a = 0;
+    start();
+    SAY("alloc", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &a, 3 * MIB));
+    void *first = library;
+    library = dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW);
+    if (library == NULL) { fprintf(stderr, "%s\n", dlerror()); exit(3); }
+    printf("%d\n", library != first);
+    start();
+    SAY("more than is left", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &a, 2 * MIB));
+    SAY("alloc", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &a, MIB));
+    charged("second");
+    library = first;
+    charged("first");
+    SAY("nothing is left", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &a, 1));
+}
+
 /* The driver comes back through exported functions: that is the driver's own memory, and counted once. */
 static void nested(void) {
     ptr a = 0;
@@ -503,6 +563,8 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "budget")) budget();
     else if (!strcmp(what, "nested")) nested();
     else if (!strcmp(what, "stress")) stress();
+    else if (!strcmp(what, "twice")) twice();
+    else if (!strcmp(what, "devices")) devices();
     else if (!strcmp(what, "exec")) {
         ptr a = 0;
         start();

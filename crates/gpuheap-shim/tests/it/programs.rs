@@ -78,6 +78,20 @@ fn every_form_of_every_function_is_answered_as_the_driver_answers() {
 }
 
 #[test]
+fn memory_is_charged_to_the_device_that_it_is_on() {
+    let rig = Rig::new();
+    let client = rig.client();
+    let run = |driver| said(rig.command(driver, &client).arg("devices").env("GPUHEAP_FAKECUDA", "devices 2"));
+    let ((bare, _), (with, charged)) = (run(Driver::Bare), run(Driver::Shim));
+    assert_eq!(with, bare);
+    assert!(bare.contains("without a context: 201\n"), "{bare}");
+    let expected = "both: other0=3145728 other1=33554432 other2=4194304 0=1048576\n\
+        other: other0=3145728 other1=33554432 other2=4194304\n\
+        a pool's chunk: other1=33554432\n";
+    assert_eq!(charged, expected);
+}
+
+#[test]
 fn many_threads_may_start_at_once() {
     let rig = Rig::new();
     let client = rig.client();
