@@ -60,6 +60,10 @@ const MOST_PAYLOAD: usize = 64 << 20;
 const MOST_RATIO: u64 = 250;
 /// The device number of pinned host memory.
 const HOST: u32 = u32::MAX;
+/// The largest size of a block, a segment or a device, in bytes, and the latest time, in microseconds: as in snapshots,
+/// more than any device has, and the year 9999.
+const MOST_SIZE: u64 = 1 << 46;
+const MOST_TIME_US: u64 = 253_402_300_799_000_000;
 
 #[cfg(test)]
 mod tests;

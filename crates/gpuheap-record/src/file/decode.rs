@@ -7,7 +7,7 @@ use flate2::read::DeflateDecoder;
 
 use super::columns::{Cursor, Problem};
 use super::error::FileError;
-use super::{HOST, MAGIC, MOST_PAYLOAD, MOST_RATIO, VERSION};
+use super::{HOST, MAGIC, MOST_PAYLOAD, MOST_RATIO, MOST_SIZE, MOST_TIME_US, VERSION};
 use crate::{
     Annotation, AnnotationStage, Block, BlockState, Context, ContextId, DeviceId, DeviceMemory, DeviceRecording, Event,
     EventKind, Events, Frame, FrameId, Name, NamedAs, Note, PoolId, Recording, Segment, SegmentKind, StackId, StreamId,
@@ -23,10 +23,6 @@ const TAGS: [&[u8; 4]; 14] = [
 ];
 /// What every file may become, however small it is.
 const FLOOR: u64 = 16 << 20;
-/// The largest size of a block or a segment, in bytes, and the latest time, in microseconds: as in snapshots, more than
-/// any device has, and the year 9999.
-const MOST_SIZE: u64 = 1 << 46;
-const MOST_TIME_US: u64 = 253_402_300_799_000_000;
 /// Notes beyond this many are only counted.
 const MOST_NOTES: usize = 200;
 /// The problem of a part that would take memory out of proportion to the file.

@@ -6,7 +6,7 @@ use flate2::write::DeflateEncoder;
 use flate2::{Compression, Crc};
 
 use super::columns::Sink;
-use super::{HOST, MAGIC, VERSION};
+use super::{HOST, MAGIC, MOST_SIZE, MOST_TIME_US, VERSION};
 use crate::{AnnotationStage, BlockState, DeviceRecording, EventId, Recording, SegmentKind, StackId};
 
 /// Rows of one chunk: small enough to be compressed in a moment.
@@ -262,11 +262,12 @@ impl<W: Write> Writer<W> {
         let memory = &recording.device_memory[self.device_memory.min(recording.device_memory.len())..];
         self.table(*b"dmem", memory, |sink, rows| {
             sink.column(rows.iter().map(|row| u64::from(row.device.get())));
-            sink.deltas(rows.iter().map(|row| row.time_us));
-            sink.column(rows.iter().map(|row| row.total));
-            sink.column(rows.iter().map(|row| row.free));
-            sink.column(rows.iter().map(|row| row.reserved));
-            let known = |bytes: Option<u64>| bytes.map_or(0, |bytes| bytes.saturating_add(1));
+            // What a driver says may be out of range; the file must be one that is read.
+            sink.deltas(rows.iter().map(|row| row.time_us.min(MOST_TIME_US)));
+            sink.column(rows.iter().map(|row| row.total.min(MOST_SIZE)));
+            sink.column(rows.iter().map(|row| row.free.min(MOST_SIZE)));
+            sink.column(rows.iter().map(|row| row.reserved.min(MOST_SIZE)));
+            let known = |bytes: Option<u64>| bytes.map_or(0, |bytes| bytes.min(MOST_SIZE) + 1);
             sink.column(rows.iter().map(|row| known(row.own)));
             sink.column(rows.iter().map(|row| known(row.others)));
         })?;

@@ -120,6 +120,24 @@ fn texts() -> impl Strategy<Value = Vec<String>> {
     prop::collection::vec(".{0,12}", 1..8)
 }
 
+#[test]
+fn what_no_device_has_is_written_as_what_can_be_read() {
+    let all = DeviceMemory {
+        device: DeviceId::new(u32::MAX),
+        time_us: u64::MAX,
+        total: u64::MAX,
+        free: u64::MAX,
+        reserved: u64::MAX,
+        own: Some(u64::MAX),
+        others: Some(u64::MAX),
+    };
+    let device_memory = vec![DeviceMemory::default(), all, DeviceMemory::default()];
+    let Loaded { recording, .. } =
+        read(bytes(&Recording { device_memory, ..Recording::default() }).as_slice()).unwrap();
+    let row = recording.device_memory[1];
+    assert_eq!((row.device, row.total, row.others), (DeviceId::new(u32::MAX), 1 << 46, Some(1 << 46)));
+}
+
 proptest! {
     #[test]
     fn a_recording_comes_back_as_it_was(rows in rows(), texts in texts(), late in prop::collection::vec(any::<u64>(), 0..4)) {
