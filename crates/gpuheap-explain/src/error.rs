@@ -5,6 +5,9 @@ use crate::report::MomentName;
 /// Why a recording cannot be explained as asked.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Error {
+    /// The recording has neither events nor segments.
+    #[error("There is nothing to explain: the recording has no memory of any device")]
+    Nothing,
     /// The recording knows nothing of the device.
     #[error("The recording has no device {asked}: it has {}", list(.available))]
     NoSuchDevice {
@@ -40,7 +43,6 @@ pub enum Error {
 
 fn list(devices: &[u32]) -> String {
     match devices {
-        [] => "no device at all".to_owned(),
         [one] => format!("device {one}"),
         many => format!("devices {}", many.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")),
     }

@@ -182,6 +182,9 @@ pub(crate) fn source_info(
 }
 
 pub(crate) fn choose_device(recording: &Recording, asked: Option<u32>) -> Result<&DeviceRecording, Error> {
+    if recording.devices.is_empty() {
+        return Err(Error::Nothing);
+    }
     let ordinals = || recording.devices.iter().map(|device| device.device.get()).collect();
     if let Some(asked) = asked {
         let found = recording.devices.iter().find(|device| device.device.get() == asked);

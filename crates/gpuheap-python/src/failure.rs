@@ -30,6 +30,9 @@ impl Failure {
 
     pub(crate) fn explain(error: gpuheap_explain::Error) -> Self {
         let hint = match error {
+            gpuheap_explain::Error::Nothing => {
+                Some("the program allocated nothing on a GPU before the snapshot was taken".to_owned())
+            }
             gpuheap_explain::Error::NoSuchDevice { .. } => Some("leave `device` out to take the fullest".to_owned()),
             gpuheap_explain::Error::NoSuchMoment { .. } => Some("leave `at` out to explain the peak".to_owned()),
             _ => None,

@@ -127,6 +127,9 @@ impl Error {
             Self::Import(error) => error.hint().or_else(|| missing(error)),
             Self::Serve(error) => error.hint(),
             Self::ServeStandardInput => Some("save it to a file, or show it with `gpuheap open -`".to_owned()),
+            Self::Explain(gpuheap_explain::Error::Nothing) => {
+                Some("the program allocated nothing on a GPU before the snapshot was taken".to_owned())
+            }
             Self::Explain(gpuheap_explain::Error::NoSuchDevice { .. }) => {
                 Some("leave `--device` out to take the fullest".to_owned())
             }

@@ -65,6 +65,20 @@ fn standard_input_is_named_so() {
 }
 
 #[test]
+fn a_snapshot_of_nothing() {
+    let context = TestContext::new().with_file("nothing.json", br#"{"segments": [], "device_traces": [[]]}"#);
+    insta::assert_snapshot!(context.run(["explain", "nothing.json"]), @"
+    exit_code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: There is nothing to explain: the recording has no memory of any device
+
+    hint: the program allocated nothing on a GPU before the snapshot was taken
+    ");
+}
+
+#[test]
 fn empty_file() {
     insta::assert_snapshot!(TestContext::new().with_file("empty.pickle", b"").run(["explain", "empty.pickle"]), @"
     exit_code: 2
