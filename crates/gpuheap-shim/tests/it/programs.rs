@@ -9,7 +9,7 @@ use gpuheap_shim::NAMES;
 
 use crate::rig::{Driver, Rig, said};
 
-/// What `client.c` holds at its stops. Kinds: 0 linear, 1 pools, 2 physical, 3 arrays, 4 graphs, 5 managed; on the host
+/// What the C program holds at its stops. Kinds: 0 linear, 1 pools, 2 physical, 3 arrays, 4 graphs, 5 managed; on the host
 /// 6 physical, 7 page-locked, 8 registered, 9 of others.
 const CHARGED: &str = "\
 linear: 0=3172328 5=5242880 host7=12345 host8=8192

@@ -60,7 +60,15 @@ impl Rig {
     /// The C program, compiled.
     pub(crate) fn client(&self) -> PathBuf {
         let (source, program) = (self.path("client.c"), self.path("client"));
-        fs::write(&source, include_str!("client.c")).unwrap();
+        for (name, text) in [
+            ("client.c", include_str!("client/client.c")),
+            ("driver.h", include_str!("client/driver.h")),
+            ("calls.h", include_str!("client/calls.h")),
+            ("processes.h", include_str!("client/processes.h")),
+            ("stress.h", include_str!("client/stress.h")),
+        ] {
+            fs::write(self.path(name), text).unwrap();
+        }
         let mut compiler = Command::new("cc");
         compiler.args(["-std=gnu11", "-O1", "-o"]).arg(&program).arg(&source).args(["-ldl", "-pthread"]);
         assert!(compiler.status().unwrap().success());
