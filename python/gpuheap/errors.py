@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["Error"]
+__all__ = ["Error", "described"]
 
 
 class Error(Exception):
@@ -24,3 +24,12 @@ class Error(Exception):
     def __str__(self) -> str:
         """Both parts as a person should read them."""
         return self.message if self.hint is None else f"{self.message}\n\nhint: {self.hint}"
+
+
+def described(error: BaseException) -> str:
+    """An exception of the program's in one phrase: type and text. Its text may fail as well."""
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

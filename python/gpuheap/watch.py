@@ -25,7 +25,7 @@ from gpuheap._watch.sinks import Place, Sink, sinks_of
 from gpuheap._watch.source import Around, Given, Source
 from gpuheap._watch.steps import OptimizerSteps
 from gpuheap._watch.torch import Torch
-from gpuheap.errors import Error
+from gpuheap.errors import Error, described
 
 __all__ = ["Health", "watch"]
 
@@ -214,7 +214,7 @@ class watch:
             # A mistake in what the program gave us, which it wants to know.
             raise
         except Exception as error:
-            self._say_once("failed", f"the watch failed and ends: {type(error).__name__}: {error}")
+            self._say_once("failed", f"the watch failed and ends: {described(error)}")
             self._running = False
             self._optimizers.stop()
             self._collector.stop()
@@ -246,7 +246,7 @@ class watch:
         except Error:
             raise
         except Exception as error:
-            self._say_once(one.name, f"the counters of `{one.name}` cannot be read: {type(error).__name__}: {error}")
+            self._say_once(one.name, f"the counters of `{one.name}` cannot be read: {described(error)}")
             self._devices.pop(one.name, None)
             return
         collected = given_back.get(one.name, 0) if one.source.collects else None
@@ -308,17 +308,15 @@ class watch:
                 try:
                     sink.write(health, place)
                 except Exception as error:
-                    self._sinks.remove(sink)
+                    self._remove(sink)
                     name = type(sink).__name__.lstrip("_")
-                    _logger.warning(
-                        "a sink of the watch failed and is left out: %s: %s: %s", name, type(error).__name__, error
-                    )
+                    _logger.warning("a sink of the watch failed and is left out: %s: %s", name, described(error))
 
     def _around(self, one: _Watched) -> Around:
         try:
             return one.source.around(one.name)
         except Exception as error:
-            self._say_once(f"around {one.name}", f"the driver does not tell of `{one.name}`: {error}")
+            self._say_once(f"around {one.name}", f"the driver does not tell of `{one.name}`: {described(error)}")
             return Around()
 
     def _say_once(self, key: str, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -222,6 +223,15 @@ def test_counters_that_fail_end_the_watch_of_them_alone(log: Lines) -> None:
         ({"allocated": 1, "blcks": 2}, "it does not know `blcks`"),
         ({"card": {"reserved": 1}}, "`allocated` is missing"),
         ({}, "its mapping is empty"),
+        (None, "it returned `NoneType`"),
+        (7, "it returned `int`"),
+        ({"card": None}, "they are `NoneType`"),
+        ({"allocated": None}, "`allocated` is missing"),
+        ({"allocated": -1}, "`allocated` is -1, which no counter is"),
+        ({"allocated": float("nan")}, "`allocated` is nan, which is no whole number"),
+        ({"allocated": 1e9}, "is no whole number"),
+        ({"allocated": 1, "free": 1 << 64}, "which no counter is"),
+        ({"allocated": 1, "blocks": "5"}, "`blocks` is '5'"),
     ],
 )
 def test_a_source_that_says_something_else(answer: Any, cause: str) -> None:
@@ -255,6 +265,47 @@ def test_each_answer_of_a_source_is_used_once() -> None:
 def test_arguments_that_cannot_be_used(options: dict[str, Any], cause: str) -> None:
     with pytest.raises(gpuheap.Error, match=cause):
         gpuheap.watch(**options)
+
+
+def test_what_is_not_known_may_be_none(log: Lines) -> None:
+    counters = ("blocks", "reserved", "peak_active", "retries", "ooms", "free", "total", "limit")
+    _, seen = run(20, lambda: {"allocated": 5, **dict.fromkeys(counters)}, every=10)
+    assert [(health.reserved_bytes, health.retries, health.blocks) for health in seen] == [(5, 0, None)] * 2
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("fails_at", [0, 5])
+def test_an_error_that_cannot_be_said_does_not_end_the_training(log: Lines, fails_at: int) -> None:
+    answers = iter([{"allocated": 1}] * fails_at)
+
+    def source() -> Mapping[str, Any]:
+        for answer in answers:
+            return answer
+        raise Unspeakable
+
+    def sink(_: gpuheap.Health) -> None:
+        raise Unspeakable
+
+    with gpuheap.watch(every=2, to=["log", sink], source=source) as watch:
+        for _ in range(10):
+            watch.step()
+    assert [line.rpartition(": ")[2] for level, line in log.lines if level == logging.WARNING][-1] == "Unspeakable"
+
+
+def test_a_watch_that_is_begun_again_looks_at_collections_once() -> None:
+    # As in a process that was forked off, which has what its parent registered.
+    watch = gpuheap.watch(to=[])
+    before = len(gc.callbacks)
+    watch.start()
+    watch._running = False
+    watch.start()
+    assert len(gc.callbacks) == before + 1
+    watch.stop()
+    assert len(gc.callbacks) == before
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")

@@ -32,7 +32,9 @@ class Collector:
     def start(self) -> None:
         """Begin."""
         self._pid = os.getpid()
-        gc.callbacks.append(self._seen)
+        # A process that was forked off has its parent's.
+        if self._seen not in gc.callbacks:
+            gc.callbacks.append(self._seen)
 
     def stop(self) -> None:
         """End."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -58,7 +59,7 @@ class Given:
     def __init__(self, function: Callable[[], Mapping[str, Any]]) -> None:
         """Does not call it yet."""
         self._function = function
-        self._last: dict[str, Mapping[str, Any]] = {}
+        self._last: dict[str, dict[str, int | None]] = {}
         self._fresh = False
 
     def devices(self) -> list[str]:
@@ -76,15 +77,16 @@ class Given:
                 self._last = self._ask()
             self._fresh = False
         row = self._last[device]
-        allocated = row["allocated"]
+        allocated = row["allocated"] or 0
+        reserved = row.get("reserved")
         return (
             allocated,
             row.get("blocks"),
-            row.get("reserved", allocated),
+            allocated if reserved is None else reserved,
             row.get("peak_active"),
             row.get("peak_reserved"),
-            row.get("retries", 0),
-            row.get("ooms", 0),
+            row.get("retries") or 0,
+            row.get("ooms") or 0,
         )
 
     def around(self, device: str) -> Around:
@@ -92,17 +94,41 @@ class Given:
         row = self._last[device]
         return Around(row.get("free"), row.get("total"), row.get("others"), row.get("limit"))
 
-    def _ask(self) -> dict[str, Mapping[str, Any]]:
+    def _ask(self) -> dict[str, dict[str, int | None]]:
         answer = self._function()
-        rows = {"memory": answer} if "allocated" in answer else dict(answer)
-        for device, row in rows.items():
-            unknown = [key for key in row if key not in _KEYS]
-            if "allocated" not in row or unknown:
-                what = f"it does not know `{unknown[0]}`" if unknown else "`allocated` is missing"
-                raise Error(
-                    f"Failed to read the counters of `{device}` from `source`\n  cause: {what}",
-                    f"return a mapping with `allocated` and, as far as they are known, {', '.join(_KEYS[1:])}",
-                )
-        if not rows:
-            raise Error("Failed to read counters from `source`\n  cause: its mapping is empty")
-        return rows
+        if not isinstance(answer, Mapping):
+            raise _unusable("counters", f"it returned `{type(answer).__name__}`")
+        if not answer:
+            raise _unusable("counters", "its mapping is empty")
+        rows = {"memory": answer} if "allocated" in answer else answer
+        return {str(device): _row(f"the counters of `{device}`", row) for device, row in rows.items()}
+
+
+_MOST = (1 << 64) - 1
+
+
+def _row(what: str, row: object) -> dict[str, int | None]:
+    """Counters that can be used: whole numbers, not negative; None for what is not known."""
+    if not isinstance(row, Mapping):
+        raise _unusable(what, f"they are `{type(row).__name__}`")
+    unknown = [key for key in row if key not in _KEYS]
+    if unknown:
+        raise _unusable(what, f"it does not know `{unknown[0]}`")
+    if row.get("allocated") is None:
+        raise _unusable(what, "`allocated` is missing")
+    found: dict[str, int | None] = {}
+    for key, value in row.items():
+        try:
+            found[key] = None if value is None else operator.index(value)
+        except TypeError:
+            raise _unusable(what, f"`{key}` is {value!r}, which is no whole number") from None
+        if not 0 <= (found[key] or 0) <= _MOST:
+            raise _unusable(what, f"`{key}` is {value}, which no counter is")
+    return found
+
+
+def _unusable(what: str, cause: str) -> Error:
+    return Error(
+        f"Failed to read {what} from `source`\n  cause: {cause}",
+        f"return a mapping with `allocated` and, as far as they are known, {', '.join(_KEYS[1:])}",
+    )
