@@ -139,8 +139,13 @@ pub(crate) fn fill(target: usize, pattern: &[u8], bytes: usize) {
     let target: *mut u8 = std::ptr::with_exposed_provenance_mut(target);
     // SAFETY: as for `copy`.
     let target = unsafe { std::slice::from_raw_parts_mut(target, bytes) };
-    for chunk in target.chunks_mut(pattern.len().max(1)) {
-        chunk.copy_from_slice(&pattern[..chunk.len()]);
+    // The pattern once, and then what is there again and again.
+    let mut done = pattern.len().min(bytes);
+    target[..done].copy_from_slice(&pattern[..done]);
+    while done < bytes && done > 0 {
+        let more = done.min(bytes - done);
+        target.copy_within(..more, done);
+        done += more;
     }
 }
 
