@@ -1,8 +1,9 @@
 """Explains GPU memory, gives it back and keeps it healthy.
 
-On a recording, no GPU needed: :func:`explain`, :func:`html`, :func:`convert`, and :func:`main`, which is the whole
-``gpuheap`` command. In a running program: :func:`record`, :func:`step`, :func:`watch`, :func:`release`, :func:`scope`,
-:func:`holders`, :func:`isolate` and :func:`prefetch`.
+On a recording, no GPU needed: :func:`explain`, :func:`html`, :func:`convert`, and :func:`main`, which is the command
+``gpuheap``. In a running program: :func:`record`, :func:`step`, :func:`watch`, :func:`doctor`, :func:`holders`,
+:func:`release`, :func:`scope`, :func:`isolate`, :func:`find_batch_size` and :func:`prefetch`. ``help(gpuheap.record)``
+and its like say everything about a call.
 
 Importing this package imports no framework, and neither does a call, unless the program has it already. Every name
 is loaded when it is first used.
@@ -16,10 +17,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpuheap._core import convert as convert
-    from gpuheap._core import explain as explain
-    from gpuheap._core import html as html
-    from gpuheap._core import main as main
     from gpuheap._core import version as __version__
     from gpuheap._step import step as step
     from gpuheap.batch_size import BatchSize as BatchSize
@@ -27,6 +24,10 @@ if TYPE_CHECKING:
     from gpuheap.batch_size import find_batch_size as find_batch_size
     from gpuheap.doctor import doctor as doctor
     from gpuheap.errors import Error as Error
+    from gpuheap.explain import convert as convert
+    from gpuheap.explain import explain as explain
+    from gpuheap.explain import html as html
+    from gpuheap.explain import main as main
     from gpuheap.holders import holders as holders
     from gpuheap.isolate import Isolate as Isolate
     from gpuheap.isolate import IsolateCrash as IsolateCrash
@@ -60,14 +61,14 @@ _EXPORTS = {
     "LeakError": "gpuheap.scope",
     "LeakWarning": "gpuheap.scope",
     "Recording": "gpuheap.record",
-    "convert": "gpuheap._core",
+    "convert": "gpuheap.explain",
     "doctor": "gpuheap.doctor",
-    "explain": "gpuheap._core",
+    "explain": "gpuheap.explain",
     "find_batch_size": "gpuheap.batch_size",
     "holders": "gpuheap.holders",
-    "html": "gpuheap._core",
+    "html": "gpuheap.explain",
     "isolate": "gpuheap.isolate",
-    "main": "gpuheap._core",
+    "main": "gpuheap.explain",
     "prefetch": "gpuheap.prefetch",
     "record": "gpuheap.record",
     "release": "gpuheap.release",

@@ -20,31 +20,10 @@ def explain(
     limit: int | str | None = None,
     at: _Moment | None = None,
 ) -> dict[str, Any]:
-    """Explain a recording: verdict, findings with remedies, where the memory went.
-
-    The result is what ``gpuheap explain --json`` prints: sizes are bytes, times microseconds, and no name changes
-    from version to version (``schema`` says which form it is). Nothing in the file is run, and no GPU is needed.
-
-    ``device`` is the ordinal of the device [default: the one with an OOM, else the fullest]; ``limit`` the size to
-    which the account is closed, such as the card's, in bytes or as text (``"80GiB"``); ``at`` the moment that is
-    described [default: the OOM if there was one, else the peak].
-
-    Raises :class:`gpuheap.Error` if the file cannot be read or has no such device or moment.
-
-    >>> report = gpuheap.explain("snapshot.pickle")
-    >>> report["verdict"]["headline"]
-    """
+    """What :func:`gpuheap.explain` calls."""
 
 def convert(source: _Path | bytes, out: _Path, /) -> None:
-    """Write a recording in gpuheap's own form: compressed, and read by every command.
-
-    ``source`` is a file, or the bytes of one: a memory snapshot of PyTorch, pickled or JSON, plain or compressed, or a
-    recording in gpuheap's own form. ``out`` is replaced as a whole or not at all.
-
-    Raises :class:`gpuheap.Error` if the source cannot be read or the file not written.
-
-    >>> gpuheap.convert("snapshot.pickle", "run.gpuheap")
-    """
+    """What :func:`gpuheap.convert` calls."""
 
 def save(source: bytes, out: _Path, beside: Mapping[str, Any], /) -> None:
     """Write a pickled snapshot of this process as a recording, with what the program says of itself in ``beside``.
@@ -71,24 +50,10 @@ def html(
     limit: int | str | None = None,
     at: _Moment | None = None,
 ) -> None:
-    """Write the report on a recording as one HTML file that needs no network: charts, flame graph, map of memory.
-
-    The options are those of :func:`explain`. ``out`` is replaced as a whole or not at all.
-
-    Raises :class:`gpuheap.Error` as :func:`explain` does, and if the file cannot be written.
-
-    >>> gpuheap.html("snapshot.pickle", "report.html")
-    """
+    """What :func:`gpuheap.html` calls."""
 
 def main(arguments: Sequence[str], /) -> int:
-    """Run the ``gpuheap`` command with these arguments, and return its exit code.
-
-    0 is done, 1 a check that failed, 2 bad input or use. The command writes to the streams of the process (its file
-    descriptors 1 and 2), not to ``sys.stdout``.
-
-    >>> gpuheap.main(["explain", "snapshot.pickle", "--json", "--output", "report.json"])
-    0
-    """
+    """What :func:`gpuheap.main` calls."""
 
 def demo() -> bytes:
     """Return a recording of a small program that leaks, as PyTorch wrote it (compressed)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, distribution
@@ -24,6 +25,14 @@ def test_every_public_name_is_there() -> None:
         assert name in dir(gpuheap)
 
 
+@pytest.mark.parametrize("name", sorted(set(gpuheap.__all__) - {"__version__"}))
+def test_help_has_a_text(name: str) -> None:
+    public = getattr(gpuheap, name)
+    assert public.__doc__
+    # Built-in functions show no types.
+    assert not inspect.isbuiltin(public)
+
+
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(AttributeError, match="nothing_like_it"):
         _ = gpuheap.nothing_like_it  # type: ignore[attr-defined]
@@ -42,7 +51,7 @@ print(sorted(frameworks & set(sys.modules)))
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-@pytest.mark.parametrize("name", ["isolate", "prefetch", "holders", "release", "scope", "record"])
+@pytest.mark.parametrize("name", ["isolate", "prefetch", "holders", "release", "scope", "record", "explain"])
 def test_a_function_stays_when_its_module_is_imported(name: str) -> None:
     code = f"""
 import importlib, types, gpuheap
