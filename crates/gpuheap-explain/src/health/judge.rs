@@ -144,7 +144,9 @@ fn judge_points(points: &[Point], counts_blocks: bool) -> Judgement {
     let steps = points[end].step - points[warm_up].step;
     let quiet = Judgement::quiet(HealthKind::Steady, leaks::confidence(judged, 1.0), &part);
     let base = Judgement { growth, steps, ..quiet };
-    let balance = rise.is_leak().filter(|_| counts_blocks && !part.repeats(floor[end]));
+    // A level that only comes back to where it was, as a load does that has its days, is none either.
+    let was_there = rise.thirds[0] == 0 && points[..rise.first].iter().any(|point| point.blocks >= floor[end]);
+    let balance = rise.is_leak().filter(|_| counts_blocks && !part.repeats(floor[end]) && !was_there);
     if let Some(balance) = balance {
         let late = rise.thirds[0] == 0;
         let growth = if late { growth_from(rise.first) } else { growth };

@@ -204,6 +204,19 @@ fn millions_of_steps_are_a_few_hundred_points() {
 }
 
 #[test]
+fn a_load_that_comes_back_is_no_leak_and_one_that_goes_beyond_is() {
+    // A server by day and night: up for 3,000 steps, down for 3,000.
+    let load = |step: u64| if step / 3000 % 2 == 0 { step % 3000 / 10 } else { 300 - step % 3000 / 10 };
+    for steps in (6200..=20_000).step_by(100) {
+        let health = run(steps, |step| (1000 + load(step), 300 + load(step) + step % 3));
+        assert!(health.kind != HealthKind::Leak, "{steps}: {}", health.sentence);
+    }
+    let leaking = |step: u64| load(step.min(6000)) + step.saturating_sub(6000);
+    let health = run(7000, |step| (1000 + leaking(step), 300 + leaking(step)));
+    assert_eq!((health.kind, health.growth_per_step.round()), (HealthKind::Leak, MIB as f64), "{}", health.sentence);
+}
+
+#[test]
 fn a_late_leak_of_a_long_run_is_told_by_its_last_steps() {
     let mut monitor = Monitor::new("step");
     let level = |step: u64| sample(step, 100 + step.saturating_sub(100_000), 40 + step.saturating_sub(100_000));
