@@ -88,12 +88,7 @@ mod core_module {
 
     #[pyfunction]
     #[pyo3(signature = (source, out, beside, /))]
-    fn save(
-        py: Python<'_>,
-        source: PyBackedBytes,
-        out: PathBuf,
-        beside: record::Beside,
-    ) -> PyResult<()> {
+    fn save(py: Python<'_>, source: PyBackedBytes, out: PathBuf, beside: record::Beside) -> PyResult<()> {
         work::run(py, move |running| {
             let mut recording = super::read_bytes(&source)?;
             record::add(&mut recording, beside);

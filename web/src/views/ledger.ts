@@ -108,7 +108,8 @@ function panel(name: MomentName, ledger: LedgerPart[]): HTMLElement {
     h("th", { scope: "col", class: index === 1 || index === 2 ? "number" : "" }, text),
   );
   const body = h("tbody", {}, ...inside.map(row), sum("= reserved", reserved), ...outside.map(row));
-  if (outside.length > 0) body.append(sum(outside.some((one) => one.part === "not reserved by PyTorch") ? "= limit" : "= device", whole));
+  if (outside.length > 0)
+    body.append(sum(outside.some((one) => one.part === "not reserved by PyTorch") ? "= limit" : "= device", whole));
   return h(
     "div",
     { role: "tabpanel", tabindex: 0 },

@@ -206,7 +206,7 @@ fn millions_of_steps_are_a_few_hundred_points() {
 #[test]
 fn a_load_that_comes_back_is_no_leak_and_one_that_goes_beyond_is() {
     // A server by day and night: up for 3,000 steps, down for 3,000.
-    let load = |step: u64| if step / 3000 % 2 == 0 { step % 3000 / 10 } else { 300 - step % 3000 / 10 };
+    let load = |step: u64| if (step / 3000).is_multiple_of(2) { step % 3000 / 10 } else { 300 - step % 3000 / 10 };
     for steps in (6200..=20_000).step_by(100) {
         let health = run(steps, |step| (1000 + load(step), 300 + load(step) + step % 3));
         assert!(health.kind != HealthKind::Leak, "{steps}: {}", health.sentence);
