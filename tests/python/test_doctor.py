@@ -18,6 +18,9 @@ import pytest
 
 import gpuheap
 import support_doctor as programs
+from gpuheap._doctor.calls import Calls
+from gpuheap._doctor.restore import Saved
+from gpuheap._doctor.subject import Subject
 from gpuheap._doctor.trend import Window, rises, slope, trend_of
 from gpuheap.doctor import Report, doctor
 from gpuheap.errors import Error
@@ -398,6 +401,32 @@ def test_a_step_with_threads(torch: Any) -> None:
     report = doctor(model, step, max_steps=12, quiet=True)
     assert [one.kind for one in report.findings] == ["leak"], str(report)
     assert any("'kept'" in path for path in report.findings[0].holders), str(report)
+
+
+def test_an_interruption_waits_until_all_is_put_back(torch: Any) -> None:
+    model = torch.nn.Linear(3, 2)
+    before = model.weight.detach().clone()
+    patched = (torch.autograd.backward, torch.nn.Module.zero_grad)
+    presses = [KeyboardInterrupt, KeyboardInterrupt, ValueError]
+
+    def interrupts() -> None:
+        if presses:
+            raise presses.pop(0)
+
+    saved = Saved(Subject(torch, [model]))
+    with torch.no_grad():
+        model.weight.zero_()
+    saved._undo.append(interrupts)
+    with pytest.raises(KeyboardInterrupt):
+        saved.put_back()
+    assert torch.equal(model.weight, before)
+
+    presses += [KeyboardInterrupt, ValueError]
+    calls = Calls(torch, None, frozenset(), [])  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt), calls:
+        assert torch.autograd.backward is not patched[0]
+        calls._undo.append(interrupts)
+    assert (torch.autograd.backward, torch.nn.Module.zero_grad) == patched
 
 
 def test_a_step_that_interrupts(torch: Any) -> None:

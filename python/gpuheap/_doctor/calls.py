@@ -22,6 +22,8 @@ __all__ = ["Backward", "Calls", "Forward", "ZeroGrad"]
 _GRAPH_SECONDS = 20.0
 _MEASURED_FORWARDS = 3
 _HOOKED_OUTPUTS = 16
+# So many interruptions are put off until everything is in its place again.
+_PATIENCE = 5
 
 
 @dataclass(slots=True)
@@ -85,8 +87,19 @@ class Calls:
 
     def __exit__(self, *error: object) -> None:
         """Everything is as it was."""
+        interrupted: list[BaseException] = []
         while self._undo:
-            self._undo.pop()()
+            try:
+                self._undo[-1]()
+            except Exception:  # a handle of a tensor that is gone
+                pass
+            except BaseException as raised:  # Ctrl-C: what is in the place of PyTorch's own must go in any case
+                interrupted.append(raised)
+                if len(interrupted) < _PATIENCE:
+                    continue
+            self._undo.pop()
+        if interrupted:
+            raise interrupted[0]
 
     def _stand_in(self) -> None:
         torch = self.torch

@@ -21,11 +21,14 @@ from gpuheap._doctor.subject import Subject
 from gpuheap._names import _table
 from gpuheap._objects import class_name, instance_dict, is_instance, mro
 from gpuheap._tensors import gradient_of, plain
+from gpuheap.errors import described
 
 __all__ = ["Saved"]
 
 _PLAIN = (int, float, bool, str, type(None), complex, bytes)
 _TABLES = ("_parameters", "_buffers")
+# So many interruptions are put off until everything is back.
+_PATIENCE = 5
 
 
 class _Copy:
@@ -111,13 +114,22 @@ class Saved:
     def put_back(self) -> list[str]:
         """Restores everything; returns what could not be, as text."""
         failed = [f"could not be copied: {one}" for one in self.unsaved[:5]]
+        interrupted: list[BaseException] = []
         while self._undo:
-            undo = self._undo.pop()
+            # Each can be done twice: one that was interrupted is done again.
+            undo = self._undo[-1]
             try:
                 with plain(self.torch):
                     undo()
             except Exception as error:  # one that fails must not keep the others from coming back
-                failed.append(f"{type(error).__name__}: {error}")
+                failed.append(described(error))
+            except BaseException as error:  # Ctrl-C: half of the weights would be worse than to wait
+                interrupted.append(error)
+                if len(interrupted) < _PATIENCE:
+                    continue
+            self._undo.pop()
+        if interrupted:
+            raise interrupted[0]
         return failed
 
     def _copy(self, tensor: Any) -> _Copy:
