@@ -9,9 +9,8 @@ from typing import Any
 from gpuheap._batch.plan import make_plan, scale_rate
 from gpuheap._batch.ranks import Ranks, device_of_rank
 from gpuheap._batch.result import BatchSize, BatchSizeError, Found
-from gpuheap._batch.run import Range, Runs, search
+from gpuheap._batch.run import Range, Runs, expect_budget, search
 from gpuheap._bytes import parse_bytes
-from gpuheap.errors import Error
 
 __all__ = ["BatchSize", "BatchSizeError", "find_batch_size"]
 
@@ -84,8 +83,7 @@ def find_batch_size(
         _check(make_step, evaluate, start, most, multiple_of, steps, target, learning_rate, timeout)
         limit = None if budget is None else parse_bytes(budget)
         where = device_of_rank(device)
-        if limit is None and where == "cpu":
-            raise Error("A CPU has no memory of its own to fill", 'say how much to use: `budget="4GiB"`')
+        expect_budget(limit, where)
         beside = None if extra == "ddp" else parse_bytes(extra)
         runs = Runs(limit, where, steps, beside, timeout, quiet)
         try:

@@ -63,6 +63,8 @@ def test_the_account_says_why(plain: BatchSize) -> None:
     result = plain
     text = str(result)
     assert text.startswith(f"batch size {result.batch_size} (cpu, budget 8.00 MiB)\n")
+    runs = len(result.training.probes)
+    assert repr(result) == f"<gpuheap.BatchSize: {result.batch_size}, verified, in {runs} runs>"
     assert f"{result.largest} fits, verified by a run: 3 steps" in text
     assert f"{result.training.too_large} (" in text
     assert "does not, verified by a run: out of memory in phase" in text
@@ -347,6 +349,10 @@ def test_settings_that_make_no_sense(settings: dict[str, Any], text: str) -> Non
 def test_devices() -> None:
     with pytest.raises(gpuheap.Error, match="say how much to use"):
         find(steps.make_step, None)
+    if not torch.cuda.is_available():
+        # The device is the CPU, though nobody has said so.
+        with pytest.raises(gpuheap.Error, match="say how much to use"):
+            gpuheap.find_batch_size(steps.make_step, quiet=True)
     with pytest.raises(gpuheap.Error, match="is not a device"):
         meter_for("gpu7")
     with pytest.raises(gpuheap.Error, match="cannot measure `meta`"):

@@ -204,6 +204,11 @@ class BatchSize:
         """The account."""
         return self.text()
 
+    def __repr__(self) -> str:
+        """Short; `str()` has the account."""
+        verified = "verified" if self.verified else "not verified"
+        return f"<gpuheap.BatchSize: {self.batch_size}, {verified}, in {len(self.training.probes)} runs>"
+
     def _repr_html_(self) -> str:
         parts = [f"<p>{html.escape(line)}</p>" for line in (f"batch size {self.batch_size}", *self._why())]
         parts.append(_html_table(self.training.rows()))

@@ -17,7 +17,7 @@ from gpuheap._child import Limits
 from gpuheap.errors import Error
 from gpuheap.isolate import Isolate, IsolateTimeout
 
-__all__ = ["Range", "Runs", "search"]
+__all__ = ["Range", "Runs", "expect_budget", "search"]
 
 # Left of what a device has free when no budget is given: code that larger sizes load later, and other programs' moves.
 _MARGIN = 64 << 20
@@ -89,6 +89,7 @@ class Runs:
         if not isinstance(budget, str):
             return probe
         self._learn_budget(probe)
+        expect_budget(self.budget, self.device)
         if probe.fits and self.budget is not None and probe.reserved > self.budget:
             # Of the first run, which had all of the device.
             probe = replace(probe, verdict="out of memory", message="more than the budget")
@@ -168,6 +169,12 @@ def _is_near(state: Search, batch: int) -> bool:
     """
     expected = state.reserved_for(batch)
     return expected is None or expected > _NEAR * state.budget
+
+
+def expect_budget(budget: int | None, device: str | None) -> None:
+    """Refuse a search without an end: what the host has free is for other programs as well."""
+    if budget is None and device == "cpu":
+        raise Error("A CPU has no memory of its own to fill", 'say how much to use: `budget="4GiB"`')
 
 
 def _expect_memory(probe: Probe, device: str | None) -> None:
