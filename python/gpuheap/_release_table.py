@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import html
+import textwrap
 from dataclasses import dataclass
 
 from gpuheap._bytes import bytes_text
 from gpuheap._device import Memory
 
 __all__ = ["Held", "Released", "StepResult"]
+
+
+# As wide as a terminal is at least.
+_WIDTH = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,14 @@ class Released:
         of = f" of {bytes_text(self.after.total)}" + (" (all GPUs, by NVML)" if self.after.source == "NVML" else "")
         return [f"device free: {bytes_text(self.before.free)} before, {bytes_text(self.after.free)} now,{of}"]
 
+    def _skipped(self) -> list[str]:
+        """The steps that were not taken, those with one reason together."""
+        names: dict[str, list[str]] = {}
+        for step in self.steps:
+            if step.status == "skipped":
+                names.setdefault(step.remark, []).append(step.name)
+        return [f"{', '.join(together)} ({reason})" for reason, together in names.items()]
+
     def text(self) -> str:
         """The table as text, without a line break at its end."""
         header = ("given back", "device", "allocator", "tensors", "")
@@ -122,15 +135,21 @@ class Released:
         for one in self.largest:
             lines.append(f"  {one.tensor}, {bytes_text(one.bytes)} ({one.group})")
             lines += [f"    {holder}" for holder in one.holders or ("no holder found",)]
-        skipped = [f"{step.name} ({step.remark})" for step in self.steps if step.status == "skipped"]
+        skipped = "; ".join(self._skipped())
         if skipped:
-            lines.append(f"not done: {'; '.join(skipped)}")
-        lines += [f"note: {note}" for note in self.notes]
+            lines += _wrapped(skipped, "not done: ")
+        for note in self.notes:
+            lines += _wrapped(note, "note: ")
         return "\n".join(lines)
 
     def __str__(self) -> str:
         """The table."""
         return self.text()
+
+    def __repr__(self) -> str:
+        """Short; `str()` is the table."""
+        held = bytes_text(sum(self.by_class.values()))
+        return f"<gpuheap.Released: {bytes_text(self.device_bytes)} given back to the device, {held} still held>"
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -147,3 +166,9 @@ class Released:
             f"</thead><tbody>{rows}</tbody></table>{lines}"
             + (f"<p>still held: {classes}</p><ul>{held}</ul>" if classes else "")
         )
+
+
+def _wrapped(text: str, first: str) -> list[str]:
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=first, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )

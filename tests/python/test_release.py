@@ -6,6 +6,7 @@ PYTEST_DONT_REWRITE: a rewritten `assert` keeps its values in hidden local varia
 from __future__ import annotations
 
 import gc
+import re
 import subprocess
 import sys
 import types
@@ -110,8 +111,14 @@ def test_nothing_is_imported() -> None:
         "together             0 B        0 B      0 B",
         "",
         "no device is in use",
-        "not done: work of the streams (no accelerator is in use); stored exceptions (none)",
+        "not done: work of the streams (no accelerator is in use); stored exceptions",
+        "  (none)",
     ]
+
+
+def test_the_result_is_short_where_it_is_not_printed() -> None:
+    held = r"[0-9.]+ ([KMGT]i)?B still held"
+    assert re.fullmatch(f"<gpuheap.Released: 0 B given back to the device, {held}>", repr(release(largest=0)))
 
 
 # Exceptions
@@ -471,5 +478,5 @@ def test_workspaces_stay_while_a_captured_graph_may_use_them(monkeypatch: pytest
     graph.pool = []  # type: ignore[attr-defined]
     released = release()
     assert "cublas" not in fake.calls
-    assert "cuBLAS workspaces (1 captured CUDA graph may use them)" in str(released)
+    assert "cuBLAS workspaces (1 captured CUDA graph may use them)" in " ".join(str(released).split())
     assert graph is not None

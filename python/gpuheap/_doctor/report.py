@@ -13,7 +13,8 @@ from gpuheap._doctor.sites import Site
 
 __all__ = ["Finding", "Report"]
 
-_WIDTH = 118
+# As wide as a terminal is at least.
+_WIDTH = 80
 _LEVELS = {"high": 0, "medium": 1, "low": 2}
 
 
@@ -75,7 +76,9 @@ class Finding:
     def text(self) -> str:
         """The finding as some lines."""
         size = "" if self.bytes is None else f"  [{bytes_text(self.bytes)}]"
-        lines = [f"{self.title}{size}"]
+        lines = _wrapped(f"{self.title}{size}", "   ", "   ")
+        # A report puts a number there.
+        lines[0] = lines[0].lstrip()
         if self.site is not None:
             lines.append(f"   at {self.site}")
         lines += [f"   held by {holder}" for holder in self.holders]
@@ -93,7 +96,15 @@ class Finding:
 
 
 def _wrapped(text: str, first: str, following: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=following, break_on_hyphens=False)
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=first,
+        subsequent_indent=following,
+        # Paths stay in one piece: they are there to be copied.
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 @dataclass
@@ -161,16 +172,14 @@ class Report:
         count = len(self.findings)
         verdict = "nothing found" if not count else "1 finding" if count == 1 else f"{count} findings"
         about = f" ({self.subject})" if self.subject else ""
-        lines = [f"gpuheap doctor: {verdict} in {steps}{about}"]
+        lines = _wrapped(f"gpuheap doctor: {verdict} in {steps}{about}", "", "  ")
         if self.error is not None:
-            lines.append(f"the steps ended with {self.error}: this report is partial")
+            lines += _wrapped(f"the steps ended with {self.error}: this report is partial", "", "  ")
         if self.levels:
             first, last = self.levels[0], self.levels[-1]
             change = signed_bytes_text(last - first) if last != first else "unchanged"
-            lines.append(
-                f"live memory at step ends: {bytes_text(first)} after the first, {bytes_text(last)} after the last "
-                f"({change})"
-            )
+            level = f"{bytes_text(first)} after the first, {bytes_text(last)} after the last ({change})"
+            lines += _wrapped(f"live memory at step ends: {level}", "", "  ")
         for number, finding in enumerate(self.findings, 1):
             lines += ["", f"{number}. {finding.text()}"]
         if self.information:
