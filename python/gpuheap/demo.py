@@ -41,8 +41,13 @@ def run(arguments: Sequence[str]) -> int:
         code = _core.main(["explain", str(recording)])
         if code == 0:
             _core.html(recording, page)
-    except (Error, OSError) as error:
+    except Error as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        where = error.filename or (arguments[0] if arguments else tempfile.gettempdir())
+        print(f"error: Failed to write to `{where}`\n  cause: {error.strerror or error}", file=sys.stderr)
+        print("\nhint: name a folder that you may write to: `gpuheap demo FOLDER`", file=sys.stderr)
         return 2
     if code != 0:
         return code

@@ -61,14 +61,16 @@ def run(arguments: Sequence[str]) -> int:
     except Error as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    if is_module:
-        sys.path.insert(0, os.getcwd())
+    sys.path.insert(0, os.getcwd() if is_module else os.path.dirname(os.path.abspath(name)))
+    try:
         with recording:
-            runpy.run_module(name, run_name="__main__", alter_sys=True)
-    else:
-        sys.path.insert(0, os.path.dirname(os.path.abspath(name)))
-        with recording:
-            runpy.run_path(name, run_name="__main__")
+            if is_module:
+                runpy.run_module(name, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(name, run_name="__main__")
+    finally:
+        if "torch" not in sys.modules and recording._pid == os.getpid():
+            print("gpuheap: nothing was recorded: the program did not import PyTorch", file=sys.stderr)
     return 0
 
 

@@ -98,6 +98,16 @@ def test_the_demonstration_says_how_it_is_used(capfd: pytest.CaptureFixture[str]
     assert "`two`" in capfd.readouterr().err
 
 
+def test_the_demonstration_says_where_it_cannot_write(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "train.py"
+    file.touch()
+    assert command.main(["demo", str(file)]) == 2
+    assert capfd.readouterr().err == (
+        f"error: Failed to write to `{file}`\n  cause: File exists\n\n"
+        "hint: name a folder that you may write to: `gpuheap demo FOLDER`\n"
+    )
+
+
 def test_ctrl_c_ends_the_command() -> None:
     # A recording that never comes: standard input stays open.
     process = subprocess.Popen(

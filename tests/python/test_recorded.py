@@ -82,9 +82,10 @@ def test_a_program_is_recorded_without_a_change(program: Program) -> None:
     assert gpuheap.explain(program.folder / "run.gpuheap")["verdict"]["kind"] == "leak"
 
 
-def test_a_program_without_pytorch_is_left_alone(program: Program) -> None:
+def test_a_program_without_pytorch_is_told_that_there_is_no_recording(program: Program) -> None:
     done = program.run("print('done')", "-m", "gpuheap", "record", "-o", "run.gpuheap", "train.py")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert done.stderr == "gpuheap: nothing was recorded: the program did not import PyTorch\n"
     assert not (program.folder / "run.gpuheap").exists()
 
 
