@@ -22,6 +22,8 @@ _LOOK = 0.1
 _INTERRUPTED = 3.0
 # Seconds that an idle process has to end by itself.
 _GOODBYE = 5.0
+# So many interruptions do not keep a process from being ended.
+_PATIENCE = 5
 _CHUNK = 1 << 20
 
 
@@ -191,16 +193,19 @@ class Child:
         """Let it end by itself, as an idle process does at once, then end what is left."""
         if self._ended:
             return
-        with suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
-        deadline = time.monotonic() + _GOODBYE
-        pause = 0.001
-        while not self._has_exited() and time.monotonic() < deadline:
-            for output in self._outputs:
-                output.copy()
-            time.sleep(pause)
-            pause = min(2 * pause, 0.05)
-        self.end()
+        try:
+            with suppress(OSError):
+                self._connection.shutdown(socket.SHUT_RDWR)
+            deadline = time.monotonic() + _GOODBYE
+            pause = 0.001
+            while not self._has_exited() and time.monotonic() < deadline:
+                for output in self._outputs:
+                    output.copy()
+                time.sleep(pause)
+                pause = min(2 * pause, 0.05)
+        finally:
+            # Also after Ctrl-C: what it has started may live for long.
+            self.end()
 
     def kill(self) -> None:
         """Kill it with all that it started, from another thread than that of its call, which then sees it die."""
@@ -212,15 +217,24 @@ class Child:
         """Kill it with all that it started, and wait until that is gone."""
         if self._ended:
             return
+        interrupted: BaseException | None = None
+        for _ in range(_PATIENCE):
+            try:
+                # Before it is waited for: until then its number cannot be that of another process.
+                if self._process.returncode is None:
+                    self.kill()
+                    self._process.wait()
+                break
+            except KeyboardInterrupt as error:
+                interrupted = error
         self._ended = True
-        # Before it is waited for: until then its number cannot be that of another process.
-        self.kill()
-        self._process.wait()
         self.exit_code = self._process.returncode
         for output in self._outputs:
             output.copy()
             output.file.close()
         self._connection.close()
+        if interrupted is not None:
+            raise interrupted
 
     def _has_exited(self) -> bool:
         """Whether it ended; it remains to be waited for."""

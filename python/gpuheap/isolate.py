@@ -166,11 +166,15 @@ class Isolate:
             self._closed = True
             idle, self._idle = self._idle, []
             busy = self._children.difference(idle)
-            self._children.difference_update(idle)
-        for child in busy:
-            child.kill()
-        for child in idle:
-            child.close()
+        try:
+            for child in busy:
+                child.kill()
+            for child in idle:
+                child.close()
+        finally:
+            # Those to which an interruption did not let it come.
+            for child in idle:
+                self._end(child)
 
     def _take(self) -> Child:
         with self._lock:
@@ -194,9 +198,10 @@ class Isolate:
         self._end(child)
 
     def _end(self, child: Child) -> None:
+        # Known until it is gone: what an interruption leaves is ended with the pool.
+        child.end()
         with self._lock:
             self._children.discard(child)
-        child.end()
 
     def __enter__(self) -> Isolate:
         """Nothing is started yet."""

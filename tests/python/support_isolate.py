@@ -68,6 +68,11 @@ def start_sleepers(path: str) -> None:
     time.sleep(40)
 
 
+def start_sleeper() -> int:
+    """Start a process and leave it alone; its number."""
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(40)"]).pid
+
+
 def use_semaphore(path: str) -> None:
     """Hold a named semaphore and shared memory when the end comes."""
     from multiprocessing import get_context

@@ -17,7 +17,7 @@ import pytest
 
 import gpuheap
 import support_isolate as support
-from gpuheap import Isolate, IsolateCrash, IsolateError, IsolateMemory, IsolateTimeout, isolate
+from gpuheap import Isolate, IsolateCrash, IsolateError, IsolateMemory, IsolateTimeout, _child, isolate
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
@@ -213,6 +213,46 @@ def test_ctrl_c_reaches_the_call(tmp_path: Path) -> None:
     assert process.returncode == -signal.SIGINT
     assert path.read_text() == "interrupted"
     assert err.rstrip().endswith("KeyboardInterrupt")
+
+
+def interrupting(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, times: int) -> None:
+    """Ctrl-C where a function is called next, so many times."""
+    original = getattr(owner, name)
+    left = [KeyboardInterrupt] * times
+
+    def function(*args: object, **kwargs: object) -> object:
+        if left:
+            raise left.pop()
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, function)
+
+
+@linux
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("moment", ["while it ends", "while it is killed", "while it is waited for"])
+def test_ctrl_c_while_a_pool_is_closed_leaves_nothing(moment: str, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Isolate(workers=2) as own:
+        barrier = threading.Barrier(2)
+        threads = [threading.Thread(target=lambda: (barrier.wait(), own.call(os.getpid))) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        # Its child outlives it, if nobody ends it.
+        sleeper = own.call(support.start_sleeper)
+        children = list(own._children)
+        owner, name = {
+            "while it ends": (_child.Child, "_has_exited"),
+            "while it is killed": (_child._processes, "end"),
+            "while it is waited for": (subprocess.Popen, "wait"),
+        }[moment]
+        with monkeypatch.context() as patched:
+            interrupting(patched, owner, name, times)
+            with pytest.raises(KeyboardInterrupt):
+                own.close()
+        assert all(child._ended and child._process.returncode is not None for child in children)
+    wait_for(lambda: not is_alive(sleeper))
 
 
 def test_calls_share_a_process() -> None:
