@@ -124,6 +124,27 @@ def make_large_evaluation(batch_size: int) -> Callable[[], Any]:
     return lambda: torch.zeros(batch_size, 64 * MIB)
 
 
+def make_generator_step(batch_size: int) -> Callable[[], Any]:
+    """A step that is a generator: called, it has done nothing yet."""
+    step = make_step(batch_size)
+
+    def epoch() -> Any:
+        step()
+        yield
+
+    return epoch
+
+
+def make_coroutine_step(batch_size: int) -> Callable[[], Any]:
+    """A step that nobody waits for."""
+    step = make_step(batch_size)
+
+    async def serve() -> None:
+        step()
+
+    return serve
+
+
 def make_kinked_step(batch_size: int) -> Callable[[], Any]:
     """The optimizer is what small batches see: gradients and their copies."""
     import torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import os
 import sys
 import time
@@ -156,7 +157,7 @@ def _run_steps(torch: Any, order: Order, device: str, phases: Phases, meter: Met
     unchanged, reserved = 0, 0
     while True:
         phases.begin_step(done.calls)
-        step()
+        _expect_done(step())
         phases.end_step()
         done.calls += 1
         unchanged = unchanged + 1 if phases.reserved <= reserved else 0
@@ -170,6 +171,15 @@ def _run_steps(torch: Any, order: Order, device: str, phases: Phases, meter: Met
     meter.finish()
     done.held = by_class(torch, _kind(device))[0]
     del beside
+
+
+def _expect_done(result: object) -> None:
+    """Refuse what has not run yet: it would take no memory, and any size would fit."""
+    if inspect.isgenerator(result) or inspect.isawaitable(result):
+        raise Error(
+            f"The step returned a {type(result).__name__}, and has done nothing yet",
+            "give a function that does one step when it is called: without `yield`, and not `async`",
+        )
 
 
 def _kind(device: str) -> str:
