@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, final
 
 _Path = str | PathLike[str]
 _Moment = Literal["peak", "peak-reserved", "oom", "end"]
@@ -58,10 +58,11 @@ def main(arguments: Sequence[str], /) -> int:
 def demo() -> bytes:
     """Return a recording of a small program that leaks, as PyTorch wrote it (compressed)."""
 
+@final
 class Monitor:
     """The judge of one device's counters, for :class:`gpuheap.watch`. ``unit`` is what a step is, in words."""
 
-    def __new__(cls, unit: str, /) -> Monitor: ...
+    def __new__(cls, unit: str) -> Monitor: ...
     def push(
         self,
         step: int,
