@@ -58,7 +58,7 @@ def find(timeline: Timeline, steps: int, collecting: bool, held: tuple[str, ...]
     rate_text = signed_bytes_text(round(rate))
     evidence = [f"`gc.collect()` at the end of {sum(1 for one in judged if one)} of {len(judged)} steps freed tensors"]
     if site is not None:
-        evidence.append(f"{share:.0%} of them were made at {site}")
+        evidence.append(f"{100 * share:.0f} % of them were made at {site}")
     evidence.append(
         f"what is alive after a collection: {bytes_text(timeline.levels[window.first])}, later "
         f"{bytes_text(timeline.levels[-1])}"

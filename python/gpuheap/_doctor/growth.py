@@ -318,7 +318,7 @@ class Growth:
             what = "made by the backward pass called at" if all(one.backward for one in alive) else "allocated at"
             where = f"{what} {stack.sites[0]}" if stack.sites else "made where no line of the program was seen"
             called = f", called from {stack.sites[1]}" if len(stack.sites) > 1 else ""
-            lines.append(f"{share:.0%} of it was {where}{called}")
+            lines.append(f"{100 * share:.0f} % of it was {where}{called}")
         if len(places) > _SHOWN:
             lines.append(f"{len(places)} places in all")
         return lines

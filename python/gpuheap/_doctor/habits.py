@@ -97,7 +97,7 @@ def empty_cache(calls: Sequence[tuple[Stack, float]], steps: int, step_seconds: 
         return []
     seconds = sum(spent for _, spent in calls)
     total = sum(step_seconds)
-    share = f", {seconds / total:.0%} of the steps' time" if total else ""
+    share = f", {100 * seconds / total:.0f} % of the steps' time" if total else ""
     return [
         Finding(
             kind="empty_cache_in_steps",

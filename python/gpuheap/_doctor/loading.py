@@ -160,7 +160,8 @@ def slow_loader(
     return [
         Finding(
             kind="slow_loader",
-            title=f"{sum(waits) / total:.0%} of the time goes by in `next(loader)`, and the loader has no workers",
+            title=f"{100 * sum(waits) / total:.0f} % of the time goes by in `next(loader)`, and the loader has no "
+            "workers",
             evidence=(f"{sum(waits):.3f} s in `next`, {sum(step_seconds):.3f} s in the steps",),
             remedy="Give the `DataLoader` workers (`num_workers=4`, `persistent_workers=True`), or prepare batches "
             "ahead with "
