@@ -24,6 +24,7 @@ _FUNCTION_NOT_FOUND = 13
 _NOT_AVAILABLE = (1 << 64) - 1
 _NAME_BYTES = 96
 _MOST_PROCESSES = 1 << 16
+_MOST_DEVICES = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class Nvml:
             count = ctypes.c_uint()
             if library is None or _call(library, "nvmlDeviceGetCount_v2", ctypes.byref(count)) != _SUCCESS:
                 return None
-            return [_device(library, index) for index in range(count.value)]
+            return [_device(library, index) for index in range(min(count.value, _MOST_DEVICES))]
 
     def processes(self, device: Device | int) -> list[Process] | None:
         """Who computes on a GPU; None where the driver does not tell, or the GPU is lost."""

@@ -82,6 +82,16 @@ def test_an_open_gap_ends_now_and_is_closed_at_the_end() -> None:
     assert len(pace.gaps) == 1
 
 
+def test_gaps_of_a_week_take_no_week_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_pace, "MOST_GAPS", 10)
+    pace = Pace(lambda on: None, 3e-6)
+    for _ in range(1000):
+        pace._set(False)
+        pace._set(True)
+        assert len(pace.gaps) <= 10
+    assert pace.gaps == sorted(pace.gaps)
+
+
 def test_the_price_of_a_walk_is_measured_or_assumed() -> None:
     torch: Any = types.SimpleNamespace(_C=types.SimpleNamespace())
     assert _pace.walk_seconds(torch) == _pace.UNKNOWN_WALK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -9,6 +10,8 @@ import subprocess
 import sys
 import threading
 import types
+import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ import pytest
 
 import gpuheap
 from gpuheap import recorded
-from gpuheap._record import driver, labels, pace
+from gpuheap._record import activations, driver, labels, pace
 from support_torch import FAKE
 
 
@@ -165,6 +168,30 @@ def test_a_process_forked_off_before_pytorch_came_has_its_own(torch: Any, tmp_pa
     with recording:
         pass
     assert [path.name for path in tmp_path.iterdir()] == [f"run-{os.getpid()}.gpuheap"]
+
+
+def test_modules_that_are_compiled_or_traced_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(labels, "place", lambda torch, tensor: (0, 4096))
+    model, batch = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()), torch.zeros(2, 4)
+    kept = [weakref.ref(one) for one in (*model.modules(), batch)]
+    heard = activations.Activations(torch)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            # A hook that cannot be compiled would be an error here.
+            whole = torch.compile(model, backend="eager", fullgraph=True)(batch)
+        assert torch.equal(whole, model(batch))
+        # What is no tensor with memory of its own is no error.
+        torch.func.vmap(model)(torch.zeros(3, 2, 4))
+        model.to("meta")(torch.zeros(2, 4, device="meta"))
+        assert {label.name.rpartition(".")[2] for label in heard.labels()} >= {"0", "1"}
+    finally:
+        heard.remove()
+    del model, batch, whole
+    torch._dynamo.reset()
+    gc.collect()
+    assert [one() for one in kept if one() is not None] == [], "nothing of the program is kept"
 
 
 PROGRAM = """

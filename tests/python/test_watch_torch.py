@@ -96,6 +96,8 @@ def process(pid: int, taken: int | None, own: bool = False) -> _nvml.Process:
         # In a container nobody is this process; of a GPU in parts amounts are not told.
         ([process(2, 7)], None),
         ([process(1, 5, own=True), process(2, None)], None),
+        # More than any device has.
+        ([process(1, 5, own=True), process(2, (1 << 64) - 2), process(3, 9)], None),
         (None, None),
     ],
 )

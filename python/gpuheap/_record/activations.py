@@ -7,7 +7,7 @@ import threading
 import time
 import weakref
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from gpuheap._record import labels
@@ -34,6 +34,8 @@ class Activations:
         # The search for names asks modules of the program, which may do anything.
         self._lock = threading.RLock()
         self._next_search = 0.0
+        # PyTorch before 2.1 has none, and asks no hook while it compiles.
+        self._compiling: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
         self._hook: Any = torch.nn.modules.module.register_module_forward_hook(self._after)
 
     def remove(self) -> None:
@@ -55,7 +57,7 @@ class Activations:
 
     def _after(self, module: Any, _: Any, output: Any) -> None:
         # A program that is being compiled or traced has no memory behind its tensors.
-        if self.full or self._torch.compiler.is_compiling():
+        if self._compiling() or self.full:
             return
         try:
             now = time.time_ns() // 1000

@@ -37,6 +37,9 @@ LONGEST = 2.0
 STRETCH = 0.01
 """Seconds of a stretch, at least: it has to hold what comes before and after an allocation."""
 
+MOST_GAPS = 100_000
+"""Gaps that are kept: those of five hours at least. The history of a program that has any does not reach back as far."""
+
 UNKNOWN_WALK = 2.5e-6
 """Seconds of a walk where it cannot be measured."""
 
@@ -102,6 +105,8 @@ class Pace:
         if on:
             self._turn(True)
             self.gaps.append((self._off_since, _unix_us()))
+            if len(self.gaps) > MOST_GAPS:
+                del self.gaps[: MOST_GAPS // 2]
         else:
             self._off_since = _unix_us()
             self._turn(False)

@@ -16,6 +16,10 @@ PROCESSES_SHARE = 0.001
 """The share of the time that lists of processes may take: they cost from 10 µs to 5 ms, by machine."""
 
 
+# More than any device has: a driver that says so does not know.
+_MOST_BYTES = 1 << 46
+
+
 class Torch:
     """All devices on which PyTorch has a context."""
 
@@ -132,4 +136,4 @@ def _not_own(processes: list[_nvml.Process]) -> int | None:
         if process.bytes is None:
             return None
         others += process.bytes
-    return others
+    return others if others <= _MOST_BYTES else None
