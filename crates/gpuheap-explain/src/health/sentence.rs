@@ -84,8 +84,10 @@ pub(super) fn sentence(health: &Health, judgement: &Judgement, unit: &str) -> St
         } else {
             format!("{} to {}", grouped(fewest), grouped(most))
         };
-        let time =
-            health.seconds_left.map_or_else(String::new, |(fewest, _)| format!(" (not before {})", span(fewest)));
+        let time = health
+            .seconds_left
+            .filter(|&(fewest, _)| fewest >= 1.0)
+            .map_or_else(String::new, |(fewest, _)| format!(" (not before {})", span(fewest)));
         parts.push(format!("{range} more steps until {full}{time}"));
     }
     if health.ooms > 0 {
