@@ -38,7 +38,7 @@ STRETCH = 0.01
 """Seconds of a stretch, at least: it has to hold what comes before and after an allocation."""
 
 MOST_GAPS = 100_000
-"""Gaps that are kept: those of five hours at least. The history of a program that has any does not reach back as far."""
+"""Gaps that are kept: those of five hours at least. The history does not reach back as far, where there are any."""
 
 UNKNOWN_WALK = 2.5e-6
 """Seconds of a walk where it cannot be measured."""
