@@ -184,7 +184,8 @@ impl<W: Write> Writer<W> {
             sink.deltas(rows.iter().map(|&id| events.address(id)));
             sink.column(rows.iter().map(|&id| events.size(id)));
             sink.column(rows.iter().map(|&id| u64::from(events.stream(id).get())));
-            sink.deltas(rows.iter().map(|&id| events.get(id).time_us));
+            // A snapshot may say any time; the file must be one that is read.
+            sink.deltas(rows.iter().map(|&id| events.get(id).time_us.min(MOST_TIME_US)));
             sink.deltas(rows.iter().map(|&id| u64::from(events.stack(id).get())));
             sink.column(rows.iter().map(|&id| u64::from(events.get(id).context.get())));
             let pool = |id: &EventId| events.get(*id).pool.map_or(0, |pool| u64::from(pool.get()) + 1);

@@ -132,8 +132,10 @@ fn what_no_device_has_is_written_as_what_can_be_read() {
         others: Some(u64::MAX),
     };
     let device_memory = vec![DeviceMemory::default(), all, DeviceMemory::default()];
-    let Loaded { recording, .. } =
-        read(bytes(&Recording { device_memory, ..Recording::default() }).as_slice()).unwrap();
+    let mut recording = Recording { device_memory, ..Recording::default() };
+    recording.device_mut(0).events.push(Event { time_us: u64::MAX, ..Event::default() });
+    let Loaded { recording, .. } = read(bytes(&recording).as_slice()).unwrap();
+    assert_eq!(recording.devices[0].events.times_us(), [253_402_300_799_000_000]);
     let row = recording.device_memory[1];
     assert_eq!((row.device, row.total, row.others), (DeviceId::new(u32::MAX), 1 << 46, Some(1 << 46)));
 }
