@@ -43,6 +43,9 @@ def test_errors_have_a_cause_and_a_hint(tmp_path: Path, examples: Path) -> None:
     with pytest.raises(gpuheap.Error, match=r"Failed to open `.*nothing`\n  cause: No such file") as caught:
         gpuheap.explain(tmp_path / "nothing")
     assert caught.value.hint is None
+    with pytest.raises(gpuheap.Error, match="Failed to open `nothing`") as caught:
+        gpuheap.explain("nothing")
+    assert caught.value.hint == "paths start from the folder in which the program runs"
     cut = tmp_path / "cut.pickle"
     cut.write_bytes(b"\x80\x04\x95")
     with pytest.raises(gpuheap.Error) as caught:

@@ -25,7 +25,8 @@ impl Failure {
 
     pub(crate) fn import(error: gpuheap_import::Error) -> Self {
         let is_missing = matches!(&error, gpuheap_import::Error::Open { source, .. }
-            if source.kind() == std::io::ErrorKind::NotFound);
+            if source.kind() == std::io::ErrorKind::NotFound)
+            && error.path().is_relative();
         let missing = || is_missing.then(|| "paths start from the folder in which the program runs".to_owned());
         let hint = error.hint().or_else(missing);
         Self::new(&error, hint)
