@@ -76,8 +76,8 @@ def test_an_open_gap_ends_now_and_is_closed_at_the_end() -> None:
     (gap,) = pace.all_gaps()
     assert gap[0] <= before <= gap[1]
     assert pace.gaps == []
-    pace.end()
-    pace.end()
+    pace._set(True)
+    pace._set(True)
     assert turned == [False, True]
     assert len(pace.gaps) == 1
 

@@ -70,8 +70,10 @@ class Pace:
         seen, self._seen = self._seen, (now, allocated)
         if self._first is None:
             self._first = allocated
-        if seen is None or now <= seen[0] or allocated - self._first < WHOLE:
+        if seen is None or now <= seen[0]:
             return STRETCH
+        if allocated - self._first < WHOLE:
+            return PERIOD / 2
         cost = max(allocated - seen[1], 0) / (now - seen[0]) * self._walk
         if cost <= self._share:
             self._set(True)
@@ -93,10 +95,6 @@ class Pace:
     def all_gaps(self) -> list[tuple[int, int]]:
         """The gaps so far, one that is still open included."""
         return [*self.gaps, *([] if self._on else [(self._off_since, _unix_us())])]
-
-    def end(self) -> None:
-        """Walk from now on."""
-        self._set(True)
 
     def _set(self, on: bool) -> None:
         if on == self._on:
