@@ -1,5 +1,17 @@
 """A PyTorch that is none: what `gpuheap.record` needs of it, with a snapshot of a real program."""
 
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpuheap
+
 FAKE = """
 import pickle, gzip, sys, types
 
@@ -86,3 +98,14 @@ class _Range:
 autograd = types.SimpleNamespace(profiler=types.SimpleNamespace(record_function=_Range))
 __version__ = "0.0"
 """
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, example: Path) -> Iterator[Any]:
+    """What the fixtures of a test do: `torch` is this module, and no recording is under way after the test."""
+    module = types.ModuleType("torch")
+    exec(FAKE.format(example=str(example)), module.__dict__)
+    monkeypatch.setitem(sys.modules, "torch", module)
+    active = gpuheap.record.__globals__["_active"]
+    monkeypatch.setattr(active, "observed", False)
+    yield module
+    assert active.recording is None

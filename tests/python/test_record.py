@@ -5,9 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import pickle
-import sys
 import time
-import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ import pytest
 
 import gpuheap
 from gpuheap.errors import Error
-from support_torch import FAKE
+from support_torch import installed
 
 
 @pytest.fixture
@@ -26,12 +24,7 @@ def example(examples: Path) -> Path:
 
 @pytest.fixture
 def torch(monkeypatch: pytest.MonkeyPatch, example: Path) -> Iterator[Any]:
-    module = types.ModuleType("torch")
-    exec(FAKE.format(example=str(example)), module.__dict__)
-    monkeypatch.setitem(sys.modules, "torch", module)
-    monkeypatch.setattr(gpuheap.record.__globals__["_active"], "observed", False)
-    yield module
-    assert gpuheap.record.__globals__["_active"].recording is None
+    yield from installed(monkeypatch, example)
 
 
 def test_a_recording_is_written_and_explained(torch: Any, tmp_path: Path) -> None:

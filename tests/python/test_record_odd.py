@@ -21,7 +21,7 @@ import pytest
 import gpuheap
 from gpuheap import recorded
 from gpuheap._record import activations, driver, labels, pace
-from support_torch import FAKE
+from support_torch import installed
 
 
 @pytest.fixture
@@ -31,12 +31,7 @@ def example(examples: Path) -> Path:
 
 @pytest.fixture
 def torch(monkeypatch: pytest.MonkeyPatch, example: Path) -> Iterator[Any]:
-    module = types.ModuleType("torch")
-    exec(FAKE.format(example=str(example)), module.__dict__)
-    monkeypatch.setitem(sys.modules, "torch", module)
-    monkeypatch.setattr(gpuheap.record.__globals__["_active"], "observed", False)
-    yield module
-    assert gpuheap.record.__globals__["_active"].recording is None
+    yield from installed(monkeypatch, example)
 
 
 def fails(*_: Any, **__: Any) -> Any:
@@ -197,7 +192,7 @@ def test_modules_that_are_compiled_or_traced_are_left_alone(monkeypatch: pytest.
 PROGRAM = """
 import json, os, sys, types
 sys.path.insert(0, {tests!r})
-from support_torch import FAKE
+from support_torch import FAKE, installed
 torch = types.ModuleType("torch")
 exec(FAKE.format(example={example!r}), torch.__dict__)
 sys.modules["torch"] = torch
