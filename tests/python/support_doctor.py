@@ -8,11 +8,23 @@ from __future__ import annotations
 import collections
 import functools
 import random
+import warnings
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 Program = tuple[Any, Callable[[], None]]
 WIDTH = 32
+
+
+def quiet_torch() -> Any:
+    """What the fixtures of a test give: PyTorch, imported without its warnings; the test is skipped where it is not."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = pytest.importorskip("torch")
+        module.manual_seed(0)
+        return module
 
 
 def net(torch: Any, out: int = 10) -> Any:

@@ -10,7 +10,6 @@ import json
 import random
 import sys
 import threading
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -28,11 +27,7 @@ from gpuheap.errors import Error
 
 @pytest.fixture(scope="module")
 def torch() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        module = pytest.importorskip("torch")
-        module.manual_seed(0)
-        return module
+    return programs.quiet_torch()
 
 
 def examine(model: Any, step: Callable[..., object], **settings: Any) -> Report:

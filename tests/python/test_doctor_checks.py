@@ -28,11 +28,7 @@ KEPT: list[Any] = []
 
 @pytest.fixture(scope="module")
 def torch() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        module = pytest.importorskip("torch")
-        module.manual_seed(0)
-        return module
+    return programs.quiet_torch()
 
 
 @pytest.fixture(autouse=True)

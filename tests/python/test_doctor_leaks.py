@@ -6,7 +6,6 @@ PYTEST_DONT_REWRITE: a rewritten `assert` keeps its values in hidden local varia
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,7 @@ from gpuheap.doctor import doctor
 
 @pytest.fixture(scope="module")
 def torch() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        module = pytest.importorskip("torch")
-        module.manual_seed(0)
-        return module
+    return programs.quiet_torch()
 
 
 def marked_line(program: Callable[..., Any]) -> int:
