@@ -32,6 +32,12 @@ fn look_up(handle: usize, name: &str) -> usize {
     unsafe { libc::dlsym(std::ptr::with_exposed_provenance_mut(handle), name.as_ptr()) }.expose_provenance()
 }
 
+/// The driver's function of that name, exported or not overridden here.
+pub(crate) fn find(name: &'static str) -> Option<*const c_void> {
+    let address = look_up(real().handle, name);
+    (address != 0).then(|| std::ptr::with_exposed_provenance(address))
+}
+
 /// The driver's function of that number in [`NAMES`].
 pub(crate) fn overridden(number: usize) -> Option<*const c_void> {
     let address = real().overridden.get(number).copied().unwrap_or(0);
