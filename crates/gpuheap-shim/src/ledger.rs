@@ -1,53 +1,20 @@
-//! The figures, and budgets, in memory that all processes of a run share and that outlives each of them.
+//! The figures, and budgets, in memory that all processes of a run share and that outlives each of them. Its form is that
+//! of `gpuheap-ledger`; here it is mapped, and bytes are taken.
 //!
-//! Each process has a slot, and only it writes there. So there is nothing to lock and nothing to repair: when a process is
-//! killed, at whatever point, its slot says what it held, and is taken out by whoever sees that its owner is dead. To
-//! take bytes within a budget a process first enters them in its slot and then adds up all slots: of two that come too
+//! To take bytes within a limit a process first enters them in its slot and then adds up all slots: of two that come too
 //! close at once at least one sees the other and takes its bytes back.
 
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 
-use crate::charge::{KINDS, Kind};
-use crate::identity::Identity;
+use gpuheap_ledger::file::Limits;
+use gpuheap_ledger::layout::{MAGIC, limit_of};
+use gpuheap_ledger::{Identity, Kind, Shared, Slot};
 
-/// Devices with figures of their own; what is beyond shares the last one's.
-pub(crate) const DEVICES: usize = 16;
-/// The place of the host among devices.
-pub(crate) const HOST: usize = DEVICES;
-const SLOTS: usize = 256;
-/// Says what the file is, in which form: a file of another form is left alone.
-const MAGIC: u64 = u64::from_le_bytes(*b"gpuheap1");
-
-/// A process's figures.
-#[repr(C)]
-pub(crate) struct Slot {
-    owner: AtomicU64,
-    /// Tells what the owner was before an exec from what it is after; 0 until the slot is ready.
-    program: AtomicU64,
-    /// By device, bytes that count against its budget.
-    budgeted: [AtomicU64; DEVICES],
-    /// By device, by kind.
-    bytes: [[AtomicU64; KINDS]; DEVICES + 1],
-    /// Functions of our list that a program got from the driver unseen.
-    unseen: AtomicU64,
-    /// Sums that would have gone below zero.
-    violations: AtomicU64,
-}
-
-#[repr(C)]
-struct Shared {
-    magic: AtomicU64,
-    /// Slots that were ever taken: those beyond need no look.
-    used: AtomicU32,
-    reserved: AtomicU32,
-    /// By device; 0 is none.
-    budgets: [AtomicU64; DEVICES],
-    slots: [Slot; SLOTS],
-}
+pub(crate) use gpuheap_ledger::{DEVICES, HOST};
 
 /// The figures of a run, and the calling process's place in them.
 #[derive(Clone, Copy)]
@@ -69,11 +36,7 @@ impl Ledger {
         let shared = shared.unwrap_or_else(|| zeroed());
         let ledger = Self::join(shared).or_else(|| Self::join(zeroed()));
         let ledger = ledger.unwrap_or(Self { shared, own: 0, process: 0 });
-        if budget > 0 {
-            for device in &ledger.shared.budgets {
-                let _ = device.compare_exchange(0, budget, Ordering::SeqCst, Ordering::SeqCst);
-            }
-        }
+        ledger.shared.offer(Limits { budget, spill: 0 });
         ledger
     }
 
@@ -89,7 +52,7 @@ impl Ledger {
         for slot in &shared.slots {
             let other = slot.program.load(Ordering::SeqCst);
             if slot.owner.load(Ordering::SeqCst) == own && other != program && other != 0 {
-                slot.clear();
+                shared.clear(slot);
                 slot.owner.store(0, Ordering::SeqCst);
             }
         }
@@ -98,39 +61,54 @@ impl Ledger {
             shared.slots.iter().position(free)
         };
         let number = take().or_else(|| {
-            sweep(shared, own);
+            shared.sweep(own);
             take()
         })?;
         shared.slots[number].program.store(program, Ordering::SeqCst);
-        shared.used.fetch_max(u32::try_from(number + 1).unwrap_or(u32::MAX), Ordering::SeqCst);
+        shared.used.fetch_max(number as u64 + 1, Ordering::SeqCst);
+        shared.joined.fetch_add(1, Ordering::SeqCst);
         Some(Self { shared, own: number, process: own })
     }
 
-    fn slot(&self) -> &'static Slot {
+    /// This process's figures.
+    pub(crate) fn slot(&self) -> &'static Slot {
         &self.shared.slots[self.own]
     }
 
-    /// Charges bytes of a kind to a device, unless that takes the run beyond its budget.
+    /// Charges bytes of a kind to a device, unless that takes the run beyond its limit. That they were refused is noted
+    /// for whoever looks at the run.
     pub(crate) fn take(&self, kind: Kind, device: usize, bytes: u64) -> bool {
-        let budget = self.budget(device);
-        if !kind.counts() || budget == 0 {
+        let taken = self.try_take(kind, device, bytes);
+        if let (false, Some(limit)) = (taken, limit_of(kind, device)) {
+            let figures = [bytes, self.used(limit), self.limit(limit)];
+            self.shared.denials.note(Identity::from_number(self.process), device, kind, figures);
+        }
+        taken
+    }
+
+    /// The same, for a request that has another chance if this fails: nothing is noted.
+    pub(crate) fn try_take(&self, kind: Kind, device: usize, bytes: u64) -> bool {
+        let Some(limit) = limit_of(kind, device).filter(|limit| self.is_limited(*limit)) else {
             self.add(kind, device, bytes);
             return true;
-        }
-        if bytes > budget {
+        };
+        let most = self.limit(limit);
+        if bytes > most {
             return false;
         }
         let slot = self.slot();
         // A few times: another process may be about to take its own back, or may be dead.
         for attempt in 0..4 {
-            slot.budgeted[device].fetch_add(bytes, Ordering::SeqCst);
-            if self.used(device) <= budget {
+            slot.limited[limit].fetch_add(bytes, Ordering::SeqCst);
+            let used = self.used(limit);
+            if used <= most {
                 slot.bytes[device][kind.number()].fetch_add(bytes, Ordering::SeqCst);
+                self.note_peak(limit, used);
                 return true;
             }
-            slot.lower(&slot.budgeted[device], bytes);
+            slot.lower(&slot.limited[limit], bytes);
             if attempt == 0 {
-                sweep(self.shared, self.process);
+                self.shared.sweep(self.process);
             }
             // Of two that met, the one with the lower number tries again sooner.
             for _ in 0..=self.own {
@@ -140,21 +118,31 @@ impl Ledger {
         false
     }
 
-    /// Charges bytes that are taken already, whatever the budget.
+    /// Charges bytes that are taken already, whatever the limit.
     pub(crate) fn add(&self, kind: Kind, device: usize, bytes: u64) {
         let slot = self.slot();
-        if kind.counts() && device < DEVICES {
-            slot.budgeted[device].fetch_add(bytes, Ordering::SeqCst);
-        }
         slot.bytes[device][kind.number()].fetch_add(bytes, Ordering::SeqCst);
+        if let Some(limit) = limit_of(kind, device) {
+            slot.limited[limit].fetch_add(bytes, Ordering::SeqCst);
+            self.note_peak(limit, self.used(limit));
+        }
+    }
+
+    /// Notes the most that this process and the run ever held, `used` being what the run held a moment ago. Requests of
+    /// other threads that are about to be refused are in the slot as well; they take no peak beyond `used`.
+    fn note_peak(&self, limit: usize, used: u64) {
+        let slot = self.slot();
+        let held = slot.limited[limit].load(Ordering::SeqCst).min(used);
+        slot.peak[limit].fetch_max(held, Ordering::SeqCst);
+        self.shared.peaks[limit].fetch_max(used, Ordering::SeqCst);
     }
 
     /// Takes charged bytes back.
     pub(crate) fn give_back(&self, kind: Kind, device: usize, bytes: u64) {
         let slot = self.slot();
         slot.lower(&slot.bytes[device][kind.number()], bytes);
-        if kind.counts() && device < DEVICES {
-            slot.lower(&slot.budgeted[device], bytes);
+        if let Some(limit) = limit_of(kind, device) {
+            slot.lower(&slot.limited[limit], bytes);
         }
     }
 
@@ -168,21 +156,30 @@ impl Ledger {
         self.shared.budgets.get(device).map_or(0, |budget| budget.load(Ordering::SeqCst))
     }
 
+    /// The most that the run may hold within a limit.
+    fn limit(&self, limit: usize) -> u64 {
+        if limit == HOST { self.shared.spill.load(Ordering::SeqCst) } else { self.budget(limit) }
+    }
+
+    /// Whether there is a most: a device without a budget has none, spilled memory always has.
+    fn is_limited(&self, limit: usize) -> bool {
+        limit == HOST || self.budget(limit) > 0
+    }
+
     /// Whether any device has one.
     pub(crate) fn has_budgets(&self) -> bool {
         self.shared.budgets.iter().any(|budget| budget.load(Ordering::Relaxed) > 0)
     }
 
-    /// Bytes that all processes of the run hold on a device, the dead included until someone needs their bytes.
+    /// Bytes that all processes of the run hold on a device (or spilled, at [`HOST`]), the dead included until someone
+    /// needs their bytes.
     pub(crate) fn used(&self, device: usize) -> u64 {
-        let used = usize::try_from(self.shared.used.load(Ordering::SeqCst)).unwrap_or(SLOTS).min(SLOTS);
-        let held = self.shared.slots[..used].iter().map(|slot| slot.budgeted[device].load(Ordering::SeqCst));
-        held.fold(0, u64::saturating_add)
+        self.shared.used(device)
     }
 
     /// The same, once the dead are taken out.
     pub(crate) fn used_by_the_living(&self, device: usize) -> u64 {
-        sweep(self.shared, self.process);
+        self.shared.sweep(self.process);
         self.used(device)
     }
 
@@ -199,40 +196,6 @@ impl Ledger {
     /// How many sums would have gone below zero: 0 unless there is a mistake in this crate.
     pub(crate) fn violations(&self) -> u64 {
         self.slot().violations.load(Ordering::SeqCst)
-    }
-}
-
-impl Slot {
-    fn clear(&self) {
-        let notes = [&self.unseen, &self.violations, &self.program];
-        let figures = self.bytes.iter().flatten().chain(&self.budgeted).chain(notes);
-        for figure in figures {
-            figure.store(0, Ordering::SeqCst);
-        }
-    }
-
-    /// Lowers one of the figures, not below zero.
-    fn lower(&self, figure: &AtomicU64, bytes: u64) {
-        let lowered = figure.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |held| Some(held.saturating_sub(bytes)));
-        if lowered.is_ok_and(|held| held < bytes) {
-            self.violations.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-}
-
-/// Takes the slots of dead processes out. Whoever is killed while doing so leaves a slot of a dead process again.
-fn sweep(shared: &Shared, own: u64) {
-    let used = usize::try_from(shared.used.load(Ordering::SeqCst)).unwrap_or(SLOTS).min(SLOTS);
-    for slot in &shared.slots[..used] {
-        let owner = slot.owner.load(Ordering::SeqCst);
-        if owner == 0 || owner == own || Identity::from_number(owner).is_alive() {
-            continue;
-        }
-        // It becomes this process's, so that only one clears it, and nobody takes it before it is clear.
-        if slot.owner.compare_exchange(owner, own, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            slot.clear();
-            slot.owner.store(0, Ordering::SeqCst);
-        }
     }
 }
 
@@ -294,6 +257,8 @@ fn map(file: i32, flags: i32) -> Option<&'static Shared> {
 
 #[cfg(test)]
 mod tests {
+    use gpuheap_ledger::{Denial, Reader, file};
+
     use super::*;
 
     fn ledger(budget: u64) -> Ledger {
@@ -315,6 +280,64 @@ mod tests {
         assert_eq!(ledger.violations(), 0);
         ledger.give_back(Kind::Physical, 0, 401);
         assert_eq!((ledger.bytes(Kind::Physical, 0), ledger.violations()), (0, 1), "clamped, and noted");
+    }
+
+    #[test]
+    fn the_most_that_was_held_stays_known() {
+        let ledger = ledger(1000);
+        assert!(ledger.take(Kind::Linear, 0, 600));
+        ledger.give_back(Kind::Linear, 0, 500);
+        assert!(!ledger.take(Kind::Linear, 0, 950));
+        ledger.add(Kind::Pools, 0, 200);
+        ledger.add(Kind::Graphs, 1, 3000);
+        ledger.add(Kind::HostPinned, HOST, 5000);
+        let peak = |limit: usize| ledger.slot().peak[limit].load(Ordering::SeqCst);
+        assert_eq!((peak(0), peak(1), peak(2), peak(HOST)), (600, 3000, 0, 0));
+        assert_eq!(ledger.shared.peaks[1].load(Ordering::SeqCst), 3000);
+    }
+
+    #[test]
+    fn spilled_memory_of_all_devices_has_one_limit_and_counts_against_no_budget() {
+        let ledger = ledger(1000);
+        assert!(!ledger.take(Kind::Spilled, 0, 1), "none is allowed");
+        ledger.shared.offer(Limits { budget: 0, spill: 500 });
+        assert!(ledger.take(Kind::Spilled, 0, 300));
+        assert!(!ledger.take(Kind::Spilled, 1, 201));
+        assert!(ledger.take(Kind::Spilled, 1, 200));
+        assert!(ledger.take(Kind::Linear, 0, 1000));
+        assert_eq!((ledger.used(0), ledger.used(HOST)), (1000, 500));
+        assert_eq!((ledger.bytes(Kind::Spilled, 0), ledger.bytes(Kind::Spilled, 1)), (300, 200));
+        ledger.give_back(Kind::Spilled, 0, 300);
+        ledger.give_back(Kind::Spilled, 1, 200);
+        assert_eq!((ledger.used(HOST), ledger.slot().peak[HOST].load(Ordering::SeqCst)), (0, 500));
+        assert_eq!(ledger.violations(), 0);
+    }
+
+    #[test]
+    fn what_is_refused_for_good_can_be_read_by_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger");
+        file::create(&path, Identity::own(), Limits { budget: 1000, spill: 0 }).unwrap();
+        let ledger = Ledger::open(Some(&path), 7);
+        assert!(ledger.take(Kind::Linear, 2, 600));
+        assert!(!ledger.try_take(Kind::Pools, 2, 500), "nothing is noted");
+        assert!(!ledger.take(Kind::Pools, 2, 500));
+        assert!(!ledger.take(Kind::Physical, 0, 1001));
+        assert!(!ledger.take(Kind::Spilled, 2, 5));
+        let snapshot = Reader::open(&path).unwrap().snapshot().unwrap();
+        let told = snapshot.denials.iter().map(|denial| {
+            let Denial { number, owner, device, kind, bytes, used, limit, .. } = *denial;
+            assert_eq!(owner, Identity::own());
+            (number, device, kind, bytes, used, limit)
+        });
+        let expected = [
+            (1, 2, Kind::Pools, 500, 600, 1000),
+            (2, 0, Kind::Physical, 1001, 0, 1000),
+            (3, 2, Kind::Spilled, 5, 0, 0),
+        ];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
+        assert_eq!((snapshot.denied, snapshot.joined, snapshot.used(2)), (3, 1, 600));
+        assert_eq!(snapshot.peaks[2], 600);
     }
 
     #[test]

@@ -17,8 +17,7 @@
 //! | `linear`, `ordered`, `paging`, `others`, `contexts`, `sizes` | the bodies of overridden functions, by subject |
 //! | `state` | what is alive: allocations, physical memory and its mappings, pools; given up and made anew after a fork |
 //! | `charge` | bytes that are charged to a kind and a device as long as something is alive |
-//! | `ledger` | the figures, in memory that processes share and that outlives them; budgets |
-//! | `identity` | which process a figure belongs to, and whether it is alive |
+//! | `ledger` | the figures, in memory that processes share and that outlives them; budgets. Its form is `gpuheap-ledger`'s |
 //! | `depth` | the calling thread's depth |
 //!
 //! # Settings
@@ -53,7 +52,7 @@
 //! | S3 re-entrancy | `depth`, `around` |
 //! | S4 no lock across a call of the driver | bodies take what they need out of `state` before the call |
 //! | S6 fork | `state`: given up in the child, which gets a slot of its own |
-//! | S7, S8, S12, S13 killed processes, exec, namespaces | `ledger`, `identity`: a slot is written by its owner alone |
+//! | S7, S8, S12, S13 killed processes, exec, namespaces | `ledger`, `gpuheap_ledger::identity`: a slot is written by its owner alone |
 //! | S9, S10, S11 exit, panics, messages | nothing has a destructor; panics end in the driver's call; nothing is printed |
 //!
 //! Open: L1 to L6 and L9 (how a run is started, which is the command's part); C6 (NVML); S1, S2, S5, I1 to I7 (chunks that
@@ -67,7 +66,6 @@ mod around;
 mod charge;
 mod contexts;
 mod depth;
-mod identity;
 mod ledger;
 mod linear;
 mod ordered;

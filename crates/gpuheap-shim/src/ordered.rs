@@ -67,7 +67,7 @@ fn within_budget(call: Call<'_>, address: *mut DevicePtr, bytes: usize, pool: Op
         && !has_room(pool.or_else(|| real::current_pool(device)), bytes)
     {
         let wanted = bytes.checked_next_multiple_of(CHUNK).unwrap_or(usize::MAX);
-        held = Charge::take(Kind::Pools, Some(device), wanted);
+        held = Charge::try_take(Kind::Pools, Some(device), wanted);
         if held.is_none() {
             // A synchronisation may have shrunk a pool since it was last looked at.
             refresh();

@@ -14,13 +14,21 @@ const PROCESS_BITS: u32 = 22;
 
 /// A process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Identity(u64);
+pub struct Identity(u64);
 
 impl Identity {
     /// The calling process.
-    pub(crate) fn own() -> Self {
+    #[must_use]
+    pub fn own() -> Self {
         let process = std::process::id();
         Self::pack(namespace(), process, start_of(process).map_or(0, |(start, _)| start))
+    }
+
+    /// The process of that number as it is seen from here, if there is one that has not ended.
+    #[must_use]
+    pub fn of(process: u32) -> Option<Self> {
+        let (start, ended) = start_of(process)?;
+        (!ended).then(|| Self::pack(namespace(), process, start))
     }
 
     fn pack(namespace: u64, process: u32, start: u64) -> Self {
@@ -30,20 +38,36 @@ impl Identity {
     }
 
     /// As it is kept. Never 0: no process has the number 0.
-    pub(crate) fn number(self) -> u64 {
+    #[must_use]
+    pub fn number(self) -> u64 {
         self.0
     }
 
-    pub(crate) fn from_number(number: u64) -> Self {
+    /// The process that was kept as this number.
+    #[must_use]
+    pub fn from_number(number: u64) -> Self {
         Self(number)
     }
 
+    /// The process's number, in its own namespace.
+    #[must_use]
+    pub fn process(self) -> u32 {
+        u32::try_from(self.0 >> START_BITS & ((1 << PROCESS_BITS) - 1)).unwrap_or(0)
+    }
+
+    /// Whether its number means the same process here as there.
+    #[must_use]
+    pub fn is_of_this_namespace(self) -> bool {
+        self.0 >> (START_BITS + PROCESS_BITS) == namespace()
+    }
+
     /// Whether that process is alive, as far as one can tell.
-    pub(crate) fn is_alive(self) -> bool {
-        if self.0 >> (START_BITS + PROCESS_BITS) != namespace() {
+    #[must_use]
+    pub fn is_alive(self) -> bool {
+        if !self.is_of_this_namespace() {
             return true;
         }
-        let process = u32::try_from(self.0 >> START_BITS & ((1 << PROCESS_BITS) - 1)).unwrap_or(0);
+        let process = self.process();
         match start_of(process) {
             // A process that is dead but not waited for has no memory any more.
             Some((start, ended)) => !ended && Self::pack(namespace(), process, start) == self,
@@ -82,6 +106,9 @@ mod tests {
         assert_ne!(own.number(), 0);
         assert_eq!(Identity::own(), own);
         assert!(own.is_alive());
+        assert_eq!((own.process(), own.is_of_this_namespace()), (std::process::id(), true));
+        assert_eq!(Identity::of(std::process::id()), Some(own));
+        assert_eq!(Identity::of(4_000_000), None);
         let another = Identity::pack(namespace(), std::process::id(), 1);
         assert!(!another.is_alive(), "it started at another time");
         let mut child = Command::new("sleep").arg("100").spawn().unwrap();

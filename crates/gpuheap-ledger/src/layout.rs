@@ -1,0 +1,221 @@
+//! The shared memory of a run.
+//!
+//! Each process has a slot, and only it writes there. So there is nothing to lock and nothing to repair: when a process
+//! is killed, at whatever point, its slot says what it held, and is taken out by whoever sees that its owner is dead.
+//! All of it is atomics of 64 bits in the machine's order of bytes, and zero is a value of each: a file of zeroes with
+//! [`MAGIC`] in front is a ledger.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::denials::Ring;
+use crate::file::Limits;
+use crate::identity::Identity;
+use crate::kind::{KINDS, Kind};
+
+/// Devices with figures of their own; what is beyond shares the last one's.
+pub const DEVICES: usize = 16;
+/// The place of the host among devices.
+pub const HOST: usize = DEVICES;
+/// How many limits a run has: the budget of each device, and at [`HOST`] that of spilled memory.
+pub const LIMITS: usize = DEVICES + 1;
+/// How many processes count at once.
+pub const SLOTS: usize = 256;
+/// How many origins of memory are told apart on a device.
+pub const ORIGINS: usize = 16;
+/// Says what the file is, in which form: a file of another form is left alone.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuheap2");
+
+/// All of it.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Shared {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// Slots that were ever taken: those beyond need no look.
+    pub used: AtomicU64,
+    /// The process that began the run, an [`Identity`]; 0 if nobody says so.
+    pub runner: AtomicU64,
+    /// By device, the most bytes that the run may hold; 0 is no budget.
+    pub budgets: [AtomicU64; DEVICES],
+    /// The most bytes of host memory that the run may use behind addresses of devices; 0 is none.
+    pub spill: AtomicU64,
+    /// By limit, the most bytes that all processes together ever held.
+    pub peaks: [AtomicU64; LIMITS],
+    /// Bytes that processes which are gone moved from devices to the host.
+    pub moved_out: AtomicU64,
+    /// Bytes that processes which are gone moved back.
+    pub moved_in: AtomicU64,
+    /// Processes that took a slot, those that are gone included.
+    pub joined: AtomicU64,
+    /// The last requests that were refused.
+    pub denials: Ring,
+    /// By process.
+    pub slots: [Slot; SLOTS],
+}
+
+/// A process's figures.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Slot {
+    /// Whose it is, an [`Identity`]; 0 is nobody's.
+    pub owner: AtomicU64,
+    /// Tells what the owner was before an exec from what it is after; 0 until the slot is ready.
+    pub program: AtomicU64,
+    /// By limit, bytes that count against it.
+    pub limited: [AtomicU64; LIMITS],
+    /// By limit, the most that this ever was.
+    pub peak: [AtomicU64; LIMITS],
+    /// By device, by kind.
+    pub bytes: [[AtomicU64; KINDS]; DEVICES + 1],
+    /// By device, bytes by who asked for them.
+    pub origins: [[AtomicU64; ORIGINS]; DEVICES],
+    /// A [`State`].
+    pub state: AtomicU64,
+    /// Bytes that were moved from devices to the host, since the process began.
+    pub moved_out: AtomicU64,
+    /// Bytes that were moved back, since the process began.
+    pub moved_in: AtomicU64,
+    /// Functions of the shim's list that a program got from the driver unseen.
+    pub unseen: AtomicU64,
+    /// Sums that would have gone below zero.
+    pub violations: AtomicU64,
+}
+
+/// What a process does just now.
+#[repr(u64)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum State {
+    /// Its memory is where it works best.
+    #[default]
+    Running = 0,
+    /// Its memory is being moved to the host.
+    GoingToSleep = 1,
+    /// Its memory is on the host.
+    Asleep = 2,
+    /// Its memory is being moved back.
+    Waking = 3,
+}
+
+impl State {
+    /// All of them, by their numbers.
+    pub const ALL: [Self; 4] = [Self::Running, Self::GoingToSleep, Self::Asleep, Self::Waking];
+
+    /// The state of that number; what is none is taken for [`State::Running`].
+    #[must_use]
+    pub fn from_number(number: u64) -> Self {
+        usize::try_from(number).ok().and_then(|number| Self::ALL.get(number)).copied().unwrap_or_default()
+    }
+
+    /// Its name, one word in lower case.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::GoingToSleep => "going_to_sleep",
+            Self::Asleep => "asleep",
+            Self::Waking => "waking",
+        }
+    }
+}
+
+/// The limit against which a kind on a device counts, if there is one.
+#[must_use]
+pub fn limit_of(kind: Kind, device: usize) -> Option<usize> {
+    match kind {
+        Kind::Spilled => Some(HOST),
+        _ => (kind.counts() && device < DEVICES).then_some(device),
+    }
+}
+
+impl Shared {
+    /// Writes the limits where none are: the first one's word holds.
+    pub fn offer(&self, limits: Limits) {
+        for (place, limit) in
+            self.budgets.iter().map(|budget| (budget, limits.budget)).chain([(&self.spill, limits.spill)])
+        {
+            let _ = place.compare_exchange(0, limit, Ordering::SeqCst, Ordering::SeqCst);
+        }
+    }
+
+    /// The slots that were ever taken.
+    #[must_use]
+    pub fn taken(&self) -> &[Slot] {
+        let used = usize::try_from(self.used.load(Ordering::SeqCst)).unwrap_or(SLOTS).min(SLOTS);
+        &self.slots[..used]
+    }
+
+    /// Bytes that all processes hold within a limit, the dead included until they are swept out.
+    #[must_use]
+    pub fn used(&self, limit: usize) -> u64 {
+        let held = self.taken().iter().map(|slot| slot.limited[limit].load(Ordering::SeqCst));
+        held.fold(0, u64::saturating_add)
+    }
+
+    /// Takes the slots of dead processes out; `own` is the caller's [`Identity`]. Whoever is killed while doing so leaves
+    /// a slot of a dead process again.
+    pub fn sweep(&self, own: u64) {
+        for slot in self.taken() {
+            let owner = slot.owner.load(Ordering::SeqCst);
+            if owner == 0 || owner == own || Identity::from_number(owner).is_alive() {
+                continue;
+            }
+            // It becomes this process's, so that only one clears it, and nobody takes it before it is clear.
+            if slot.owner.compare_exchange(owner, own, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                self.clear(slot);
+                slot.owner.store(0, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Clears a slot of the caller's for the next one. What was moved is kept in the header.
+    pub fn clear(&self, slot: &Slot) {
+        for (figure, sum) in [(&slot.moved_out, &self.moved_out), (&slot.moved_in, &self.moved_in)] {
+            sum.fetch_add(figure.swap(0, Ordering::SeqCst), Ordering::SeqCst);
+        }
+        let single = [&slot.state, &slot.unseen, &slot.violations, &slot.program];
+        let figures = slot.bytes.iter().flatten().chain(slot.origins.iter().flatten());
+        for figure in figures.chain(&slot.limited).chain(&slot.peak).chain(single) {
+            figure.store(0, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Slot {
+    /// Lowers one of the figures, not below zero.
+    pub fn lower(&self, figure: &AtomicU64, bytes: u64) {
+        let lowered = figure.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |held| Some(held.saturating_sub(bytes)));
+        if lowered.is_ok_and(|held| held < bytes) {
+            self.violations.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_have_the_numbers_that_they_say() {
+        for (number, state) in (0..).zip(State::ALL) {
+            assert_eq!((state as u64, State::from_number(number)), (number, state));
+        }
+        assert_eq!(State::from_number(u64::MAX), State::Running);
+    }
+
+    #[test]
+    fn device_memory_counts_against_its_device_and_spilled_memory_against_one_limit() {
+        assert_eq!(limit_of(Kind::Linear, 3), Some(3));
+        assert_eq!(limit_of(Kind::Linear, HOST), None);
+        assert_eq!(limit_of(Kind::HostPinned, HOST), None);
+        assert_eq!(limit_of(Kind::Managed, 0), None);
+        assert_eq!((limit_of(Kind::Spilled, 3), limit_of(Kind::Spilled, HOST)), (Some(HOST), Some(HOST)));
+    }
+
+    /// Two forms of one size with one magic would be taken for each other.
+    #[test]
+    fn the_form_is_the_one_that_the_magic_says() {
+        assert_eq!(&MAGIC.to_le_bytes(), b"gpuheap2");
+        assert_eq!(size_of::<Slot>(), 8 * (2 + 2 * 17 + 11 * 17 + 16 * 16 + 5));
+        assert_eq!(size_of::<Shared>(), 8 * (3 + 16 + 1 + 17 + 3) + size_of::<Ring>() + 256 * size_of::<Slot>());
+    }
+}
