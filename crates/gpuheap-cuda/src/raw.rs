@@ -138,6 +138,11 @@ pub struct AllocationProp {
     pub reserved: [u8; 4],
 }
 
+// SAFETY: a description; nothing here reaches through its pointer, which only Windows uses.
+unsafe impl Send for AllocationProp {}
+// SAFETY: as above.
+unsafe impl Sync for AllocationProp {}
+
 impl AllocationProp {
     /// Plain memory at `location`.
     #[must_use]

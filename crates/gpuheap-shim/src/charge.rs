@@ -41,6 +41,13 @@ impl Charge {
         state::get().ledger.try_take(kind, place, bytes).then(|| Self { kind, place, bytes })
     }
 
+    /// Charges bytes that are taken already, or that nobody may refuse.
+    pub(crate) fn hold(kind: Kind, device: Option<DeviceId>, bytes: usize) -> Self {
+        let (place, bytes) = (place(device), bytes as u64);
+        state::get().ledger.add(kind, place, bytes);
+        Self { kind, place, bytes }
+    }
+
     /// Changes how much is charged, to what is there in any case.
     pub(crate) fn set(&mut self, bytes: u64) {
         let ledger = &state::get().ledger;

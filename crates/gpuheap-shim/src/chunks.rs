@@ -16,6 +16,7 @@ use gpuheap_cuda::raw::{self, AccessDesc, AllocationHandle, AllocationProp, Code
 use crate::charge::{Charge, Kind};
 use crate::host::Piece;
 use crate::moving::{self, Moving};
+use crate::moves;
 use crate::state::lock;
 
 /// Where the content of a chunk is.
@@ -174,7 +175,7 @@ impl Drop for Chunk {
         match self.inner().backing.take() {
             Some(Backing::Device(handle)) => {
                 // SAFETY: made for this chunk, which nobody has any more and which is mapped nowhere.
-                unsafe { (moving.api().cuMemRelease)(handle) };
+                moves::surely(|| unsafe { (moving.api().cuMemRelease)(handle) });
             }
             Some(Backing::Host(piece) | Backing::Away(piece)) => moving.pool.give(piece),
             None => {}

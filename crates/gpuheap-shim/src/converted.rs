@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gpuheap_cuda::raw::{AccessDesc, AllocationProp, Code, Context, DeviceId, DevicePtr, MemLocation, location};
+use gpuheap_cuda::raw::{AccessDesc, AllocationProp, Code, DeviceId, DevicePtr, MemLocation, location};
 
 use crate::charge::Kind;
 use crate::chunks::{Chunk, own_access};
@@ -210,18 +210,11 @@ impl Converted {
         let mut offset = 0;
         for piece in &self.pieces {
             // SAFETY: mapped when it was made, exactly this range.
-            let unmapped = unsafe { (api.cuMemUnmap)(DevicePtr(address.0 + offset), piece.bytes) };
-            // Of a process that sleeps nothing is mapped.
-            let _ = moves::check("cuMemUnmap", unmapped);
+            moves::surely(|| unsafe { (api.cuMemUnmap)(DevicePtr(address.0 + offset), piece.bytes) });
             offset += piece.bytes;
         }
         drop(self.pieces);
         // SAFETY: reserved when this was made, and nothing is mapped there any more.
-        unsafe { (api.cuMemAddressFree)(address, self.bytes) };
+        moves::surely(|| unsafe { (api.cuMemAddressFree)(address, self.bytes) });
     }
-}
-
-/// The device of a context.
-pub(crate) fn device_of(context: Context) -> Option<DeviceId> {
-    real::device_of(context)
 }

@@ -170,3 +170,31 @@ fn on_any_node(device: &Device, bytes: usize) -> Result<Physical, Error> {
     }
     made
 }
+
+/// Bytes of host memory for a setting: a number, or `auto` for most of what is free just now. 0 for anything else.
+pub(crate) fn limit(setting: &str) -> u64 {
+    if setting == "auto" {
+        return std::fs::read_to_string("/proc/meminfo").map_or(0, |text| available(&text) / 10 * 8);
+    }
+    setting.parse().unwrap_or(0)
+}
+
+/// Bytes that programs can still have, as the kernel tells it.
+fn available(text: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kibibytes = line.and_then(|line| line.trim().strip_suffix("kB")).and_then(|number| number.trim().parse().ok());
+    kibibytes.map_or(0, |kibibytes: u64| kibibytes.saturating_mul(1024))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_a_number_or_most_of_what_is_free() {
+        assert_eq!((limit("4096"), limit("much"), limit("")), (4096, 0, 0));
+        assert_eq!(available("MemTotal: 5 kB\nMemAvailable:   1000 kB\n"), 1_024_000);
+        assert_eq!(available("nothing of the kind"), 0);
+        assert!(limit("auto") > 0);
+    }
+}

@@ -64,17 +64,27 @@
 
 mod around;
 mod charge;
+mod chunks;
 mod contexts;
+mod control;
+mod converted;
 mod depth;
+mod gate;
+mod host;
 mod ledger;
 mod linear;
+mod moves;
+mod moving;
 mod ordered;
 mod others;
 mod overrides;
 mod paging;
+mod pointers;
+mod quiet;
 mod real;
 mod resolve;
 mod sizes;
+mod sleep;
 mod state;
 
 pub use charge::Kind;

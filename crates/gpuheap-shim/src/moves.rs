@@ -89,6 +89,26 @@ impl<'a> Mover<'a> {
         self.pipeline(chunks, start, finish)
     }
 
+    /// Puts the host's memory behind the addresses of chunks whose content is there already.
+    pub(crate) fn behind(&self, chunks: &[Arc<Chunk>]) -> Result<Moved, Error> {
+        let mut moved = Moved::default();
+        for chunk in chunks {
+            let (handle, address, access) = {
+                let inner = chunk.inner();
+                let (Some(Backing::Away(piece)), Some(address)) = (&inner.backing, inner.address) else { continue };
+                (piece.handle(), address, inner.access.clone())
+            };
+            self.map(address, chunk.bytes, handle, &access)?;
+            let mut inner = chunk.inner();
+            inner.backing = match inner.backing.take() {
+                Some(Backing::Away(piece)) => Some(Backing::Host(piece)),
+                other => other,
+            };
+            moved.chunks += 1;
+        }
+        Ok(moved)
+    }
+
     /// Starts each and finishes it when its copy is done, some ahead of others. The first that cannot be started is the
     /// end.
     fn pipeline<T>(
@@ -163,7 +183,7 @@ impl<'a> Mover<'a> {
         let given_back = std::mem::replace(&mut inner.charge, charge);
         drop(inner);
         // SAFETY: made for this chunk, mapped nowhere any more, and known to nobody else.
-        unsafe { (self.moving.api().cuMemRelease)(former) };
+        surely(|| unsafe { (self.moving.api().cuMemRelease)(former) });
         drop(given_back);
         Ok(())
     }
@@ -182,7 +202,7 @@ impl<'a> Mover<'a> {
             Backing::Device(_) => {
                 chunk.inner().backing = Some(former);
                 // SAFETY: made a moment ago, for nothing.
-                unsafe { (self.moving.api().cuMemRelease)(handle) };
+                surely(|| unsafe { (self.moving.api().cuMemRelease)(handle) });
                 return Ok(None);
             }
         };
@@ -195,7 +215,7 @@ impl<'a> Mover<'a> {
             }
             chunk.inner().backing = Some(if was_behind { Backing::Host(piece) } else { Backing::Away(piece) });
             // SAFETY: made a moment ago, and mapped nowhere.
-            unsafe { (self.moving.api().cuMemRelease)(handle) };
+            surely(|| unsafe { (self.moving.api().cuMemRelease)(handle) });
             return Err(error);
         }
         let mut inner = chunk.inner();
@@ -208,7 +228,7 @@ impl<'a> Mover<'a> {
 
     fn unmap(&self, address: DevicePtr, bytes: usize) -> Result<(), Error> {
         // SAFETY: mapped, all of it and nothing else, and nothing uses it: the gate is closed and the device is idle.
-        check("cuMemUnmap", unsafe { (self.moving.api().cuMemUnmap)(address, bytes) })
+        check("cuMemUnmap", surely(|| unsafe { (self.moving.api().cuMemUnmap)(address, bytes) }))
     }
 
     fn map(&self, address: DevicePtr, bytes: usize, handle: AllocationHandle, access: &[AccessDesc]) -> Result<(), Error> {
@@ -223,6 +243,18 @@ impl<'a> Mover<'a> {
             let _ = self.unmap(address, bytes);
         })
     }
+}
+
+/// Undoes something, which cannot be refused for good: tries again a few times.
+pub(crate) fn surely(call: impl Fn() -> Code) -> Code {
+    let mut code = call();
+    for _ in 0..3 {
+        if code.is_success() {
+            break;
+        }
+        code = call();
+    }
+    code
 }
 
 pub(crate) fn check(call: &'static str, code: Code) -> Result<(), Error> {

@@ -4,12 +4,12 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use gpuheap_cuda::raw::{
-    AllocNodeParams, AllocationHandle, AllocationProp, Array, Array3dDesc, ArrayDesc, Code, Context, DeviceId,
+    AccessDesc, AllocNodeParams, AllocationHandle, AllocationProp, Array, Array3dDesc, ArrayDesc, Code, Context, DeviceId,
     DevicePtr, ExternalMemory, Graph, GraphNode, IpcHandle, MemoryPool, MipmappedArray, PoolProps, Stream,
 };
 
 use crate::around::around;
-use crate::{contexts, linear, ordered, others, paging, real, resolve, sizes};
+use crate::{contexts, linear, ordered, others, paging, pointers, real, resolve, sizes};
 
 macro_rules! overrides {
     ($($name:ident($($arg:ident: $ty:ty),* $(,)?) => $body:path;)*) => {
@@ -84,11 +84,29 @@ overrides! {
     cuMemRelease(handle: AllocationHandle) => paging::release;
     cuMemMap(address: DevicePtr, bytes: usize, offset: usize, handle: AllocationHandle, flags: u64) => paging::map;
     cuMemUnmap(address: DevicePtr, bytes: usize) => paging::unmap;
+    cuMemSetAccess(address: DevicePtr, bytes: usize, wanted: *const AccessDesc, count: usize) => paging::set_access;
+    cuMemExportToShareableHandle(shared: *mut c_void, handle: AllocationHandle, kind: c_uint, flags: u64)
+        => paging::export;
+    cuMemGetAllocationPropertiesFromHandle(prop: *mut AllocationProp, handle: AllocationHandle) => paging::properties;
+    cuMulticastBindMem(
+        multicast: AllocationHandle, multicast_offset: usize, memory: AllocationHandle, offset: usize, bytes: usize,
+        flags: u64,
+    ) => paging::bind_multicast;
+    cuMulticastBindMem_v2(
+        multicast: AllocationHandle, device: DeviceId, multicast_offset: usize, memory: AllocationHandle, offset: usize,
+        bytes: usize, flags: u64,
+    ) => paging::bind_multicast_on;
     cuMemRetainAllocationHandle(handle: *mut AllocationHandle, address: *mut c_void) => paging::retain;
     cuMemImportFromShareableHandle(handle: *mut AllocationHandle, shared: *mut c_void, kind: c_uint) => paging::import;
 
     cuIpcOpenMemHandle(address: *mut DevicePtr, handle: IpcHandle, flags: c_uint) => others::open;
     cuIpcOpenMemHandle_v2(address: *mut DevicePtr, handle: IpcHandle, flags: c_uint) => others::open;
+    cuMemGetAddressRange_v2(start: *mut DevicePtr, bytes: *mut usize, address: DevicePtr) => pointers::range;
+    cuPointerGetAttribute(value: *mut c_void, attribute: c_uint, address: DevicePtr) => pointers::attribute;
+    cuPointerGetAttributes(
+        count: c_uint, attributes: *const c_uint, values: *const *mut c_void, address: DevicePtr,
+    ) => pointers::attributes;
+    cuCtxEnablePeerAccess(context: Context, flags: c_uint) => contexts::enable_peer;
     cuIpcCloseMemHandle(address: DevicePtr) => linear::free;
     cuArrayCreate_v2(array: *mut Array, wanted: *const ArrayDesc) => others::create_array;
     cuArray3DCreate_v2(array: *mut Array, wanted: *const Array3dDesc) => others::create_array_3d;

@@ -3,7 +3,7 @@
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
-use gpuheap_cuda::raw::{self, Code, DeviceId, DevicePtr, MemoryPool};
+use gpuheap_cuda::raw::{self, AllocationHandle, Code, DeviceId, DevicePtr, MemoryPool};
 
 use crate::overrides::NAMES;
 
@@ -83,6 +83,11 @@ questions! {
     cuDeviceGetGraphMemAttribute: fn(DeviceId, c_uint, *mut c_void);
     cuMemGetInfo_v2: fn(*mut usize, *mut usize);
     cuMemGetAddressRange_v2: fn(*mut DevicePtr, *mut usize, DevicePtr);
+    cuMemExportToShareableHandle: fn(*mut c_void, AllocationHandle, c_uint, u64);
+    cuMulticastBindMem: fn(AllocationHandle, usize, AllocationHandle, usize, usize, u64);
+    cuMulticastBindMem_v2: fn(AllocationHandle, DeviceId, usize, AllocationHandle, usize, usize, u64);
+    cuCtxPushCurrent_v2: fn(raw::Context);
+    cuCtxPopCurrent_v2: fn(*mut raw::Context);
 }
 
 /// The calling thread's context and its device, if it has one.
@@ -164,4 +169,54 @@ pub(crate) fn device_bytes() -> Result<(usize, usize), Code> {
     // SAFETY: both outlive the call.
     let code = unsafe { ask(&raw mut free, &raw mut total) };
     if code.is_success() { Ok((free, total)) } else { Err(code) }
+}
+
+/// Passes memory on.
+pub(crate) fn export(shared: *mut c_void, handle: AllocationHandle, kind: c_uint, flags: u64) -> Code {
+    let Some(ask) = questions().cuMemExportToShareableHandle else { return Code::NOT_FOUND };
+    // SAFETY: the program's own call, but for the handle.
+    unsafe { ask(shared, handle, kind, flags) }
+}
+
+/// Binds memory to a multicast object.
+pub(crate) fn bind_multicast(
+    multicast: AllocationHandle,
+    multicast_offset: usize,
+    memory: AllocationHandle,
+    offset: usize,
+    bytes: usize,
+    flags: u64,
+) -> Code {
+    let Some(ask) = questions().cuMulticastBindMem else { return Code::NOT_FOUND };
+    // SAFETY: the program's own call, but for the handle.
+    unsafe { ask(multicast, multicast_offset, memory, offset, bytes, flags) }
+}
+
+/// The same, for one device.
+pub(crate) fn bind_multicast_on(
+    multicast: AllocationHandle,
+    device: DeviceId,
+    multicast_offset: usize,
+    memory: AllocationHandle,
+    offset: usize,
+    bytes: usize,
+    flags: u64,
+) -> Code {
+    let Some(ask) = questions().cuMulticastBindMem_v2 else { return Code::NOT_FOUND };
+    // SAFETY: the program's own call, but for the handle.
+    unsafe { ask(multicast, device, multicast_offset, memory, offset, bytes, flags) }
+}
+
+/// The device of a context.
+pub(crate) fn device_of(context: raw::Context) -> Option<DeviceId> {
+    let (push, pop) = (questions().cuCtxPushCurrent_v2?, questions().cuCtxPopCurrent_v2?);
+    // SAFETY: a context of the program's.
+    if !unsafe { push(context) }.is_success() {
+        return None;
+    }
+    let device = current().map(|(_, device)| device);
+    let mut popped = raw::Context::NULL;
+    // SAFETY: pushed above; `popped` outlives the call.
+    unsafe { pop(&raw mut popped) };
+    device
 }

@@ -7,6 +7,7 @@ mod budgets;
 mod loading;
 mod programs;
 mod rig;
+mod sleeping;
 mod support;
 
 // The conformance suite of drivers, with the shim as the driver.
