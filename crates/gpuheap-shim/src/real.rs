@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use gpuheap_cuda::raw::{self, AllocationHandle, Code, DeviceId, DevicePtr, MemoryPool};
 
 use crate::overrides::NAMES;
+use crate::parameters::Answer;
 
 struct Real {
     handle: usize,
@@ -88,6 +89,8 @@ questions! {
     cuMulticastBindMem_v2: fn(AllocationHandle, DeviceId, usize, AllocationHandle, usize, usize, u64);
     cuCtxPushCurrent_v2: fn(raw::Context);
     cuCtxPopCurrent_v2: fn(*mut raw::Context);
+    cuFuncGetParamInfo: fn(raw::Function, usize, *mut usize, *mut usize);
+    cuKernelGetParamInfo: fn(raw::Kernel, usize, *mut usize, *mut usize);
 }
 
 /// The calling thread's context and its device, if it has one.
@@ -219,4 +222,27 @@ pub(crate) fn device_of(context: raw::Context) -> Option<DeviceId> {
     // SAFETY: pushed above; `popped` outlives the call.
     unsafe { pop(&raw mut popped) };
     device
+}
+
+/// A parameter of a kernel. What is launched may be a function of a module or, called one, a kernel of a library: the
+/// driver has a question for each sort and refuses the other.
+#[allow(dead_code, reason = "launches do not come here yet")]
+pub(crate) fn parameter(function: raw::Function, number: usize) -> Answer {
+    let (mut offset, mut bytes) = (0, 0);
+    // SAFETY: the handle is the program's, which launches it; both numbers outlive the call.
+    let of_module =
+        questions().cuFuncGetParamInfo.map(|ask| unsafe { ask(function, number, &raw mut offset, &raw mut bytes) });
+    if of_module.is_some_and(Code::is_success) {
+        return Answer::Parameter { offset, bytes };
+    }
+    let kernel = raw::Kernel(function.0);
+    // SAFETY: as above.
+    let of_library =
+        questions().cuKernelGetParamInfo.map(|ask| unsafe { ask(kernel, number, &raw mut offset, &raw mut bytes) });
+    if of_library.is_some_and(Code::is_success) {
+        return Answer::Parameter { offset, bytes };
+    }
+    // That is what either says of a number beyond the last.
+    let end = [of_module, of_library].contains(&Some(Code::INVALID_VALUE));
+    if end { Answer::End } else { Answer::Unknown }
 }

@@ -1,0 +1,277 @@
+//! How warm chunks are: when each was last touched by a launch, and how often in the present window and the last.
+//!
+//! A window ends when its owner says so, at a step of the program for example. What is here is for choosing what to
+//! move, so it may be a little wrong and has to be cheap: a touch is two loads and two stores without a locked
+//! instruction. Of touches of one chunk by several threads in the same moment some are lost.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+/// The first chunk number that has no temperature: it is always cold.
+pub(crate) const CHUNKS: u32 = 1 << 22;
+
+const BLOCK_BITS: u32 = 12;
+const BLOCK: usize = 1 << BLOCK_BITS;
+const BLOCKS: usize = CHUNKS as usize >> BLOCK_BITS;
+
+/// Bits of a count and of a window's number.
+const COUNT_BITS: u32 = 20;
+const WINDOW_BITS: u32 = u64::BITS - 2 * COUNT_BITS;
+/// Counts stop here.
+const MOST: u64 = (1 << COUNT_BITS) - 1;
+
+#[derive(Default)]
+struct Chunk {
+    /// The launch that touched it last; 0 if none did.
+    last: AtomicU64,
+    /// The window of the last touch, touches in it, and touches in the window before it: see [`Counts`].
+    counts: AtomicU64,
+}
+
+struct Block([Chunk; BLOCK]);
+
+/// Temperatures by chunk number.
+pub(crate) struct Temperature {
+    blocks: [AtomicPtr<Block>; BLOCKS],
+    window: AtomicU32,
+    launches: AtomicU64,
+}
+
+/// Chunks of this process.
+pub(crate) static TEMPERATURE: Temperature = Temperature::new();
+
+/// How warm a chunk is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Heat {
+    /// Launches that touched it in the window that runs; at most 1,048,575 are counted.
+    pub(crate) touches_this_window: u32,
+    /// Those of the window before.
+    pub(crate) touches_last_window: u32,
+    /// The launch that touched it last; 0 if none did.
+    pub(crate) last_touch: u64,
+}
+
+impl Temperature {
+    pub(crate) const fn new() -> Self {
+        Self {
+            blocks: [const { AtomicPtr::new(std::ptr::null_mut()) }; BLOCKS],
+            window: AtomicU32::new(0),
+            launches: AtomicU64::new(1),
+        }
+    }
+
+    /// A number for a launch, greater than all before it and never 0.
+    #[inline]
+    pub(crate) fn launch(&self) -> u64 {
+        self.launches.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A launch touches a chunk. To say so again for the same launch changes nothing.
+    #[inline]
+    pub(crate) fn touch(&self, chunk: u32, launch: u64) {
+        let Some(chunk) = self.chunk(chunk).or_else(|| self.make(chunk)) else { return };
+        if chunk.last.load(Ordering::Relaxed) == launch {
+            return;
+        }
+        chunk.last.store(launch, Ordering::Relaxed);
+        let window = self.window.load(Ordering::Relaxed);
+        let counts = Counts::unpack(chunk.counts.load(Ordering::Relaxed)).at(window);
+        let counts = Counts { now: (counts.now + 1).min(MOST), ..counts };
+        chunk.counts.store(counts.pack(), Ordering::Relaxed);
+    }
+
+    /// Ends the window: the one that ran is the last now, and another begins.
+    pub(crate) fn turn(&self) {
+        self.window.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How warm a chunk is. One that was not touched since the last window is cold, whatever was before.
+    pub(crate) fn heat(&self, chunk: u32) -> Heat {
+        let Some(chunk) = self.chunk(chunk) else { return Heat::default() };
+        let counts = Counts::unpack(chunk.counts.load(Ordering::Relaxed)).at(self.window.load(Ordering::Relaxed));
+        let [now, before] = [counts.now, counts.before].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+        Heat { touches_this_window: now, touches_last_window: before, last_touch: chunk.last.load(Ordering::Relaxed) }
+    }
+
+    /// Forgets a chunk, whose number goes to another one.
+    pub(crate) fn reset(&self, chunk: u32) {
+        if let Some(chunk) = self.chunk(chunk) {
+            chunk.last.store(0, Ordering::Relaxed);
+            chunk.counts.store(0, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn chunk(&self, number: u32) -> Option<&Chunk> {
+        let number = number as usize;
+        let block = self.blocks.get(number >> BLOCK_BITS)?.load(Ordering::Acquire);
+        // SAFETY: null, or made by `make` and never taken away while this is there.
+        unsafe { block.as_ref() }.map(|block| &block.0[number % BLOCK])
+    }
+
+    /// Makes the block of a chunk: once for 4,096 of them. Nothing if there is no memory, or for numbers beyond all.
+    #[cold]
+    #[expect(clippy::cast_ptr_alignment, reason = "the memory is asked for with the alignment of a block")]
+    fn make(&self, number: u32) -> Option<&Chunk> {
+        let place = self.blocks.get(number as usize >> BLOCK_BITS)?;
+        // SAFETY: a block has bytes.
+        let fresh = unsafe { alloc_zeroed(Layout::new::<Block>()) }.cast::<Block>();
+        if fresh.is_null() {
+            return None;
+        }
+        if place.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // SAFETY: another thread was first, so this one was shown to nobody.
+            unsafe { dealloc(fresh.cast(), Layout::new::<Block>()) };
+        }
+        self.chunk(number)
+    }
+}
+
+impl Drop for Temperature {
+    fn drop(&mut self) {
+        for block in self.blocks.iter_mut().map(AtomicPtr::get_mut).filter(|block| !block.is_null()) {
+            // SAFETY: made by `make` with that layout, and nobody else is left who could reach it.
+            unsafe { dealloc(block.cast(), Layout::new::<Block>()) };
+        }
+    }
+}
+
+/// What is in a chunk's word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Counts {
+    window: u32,
+    now: u64,
+    before: u64,
+}
+
+impl Counts {
+    #[inline]
+    fn unpack(word: u64) -> Self {
+        let window = u32::try_from(word >> (2 * COUNT_BITS)).unwrap_or(0);
+        Self { window, now: word >> COUNT_BITS & MOST, before: word & MOST }
+    }
+
+    #[inline]
+    fn pack(self) -> u64 {
+        u64::from(self.window) << (2 * COUNT_BITS) | self.now << COUNT_BITS | self.before
+    }
+
+    /// The same as it is in that window.
+    #[inline]
+    fn at(self, window: u32) -> Self {
+        let window = window % (1 << WINDOW_BITS);
+        let (now, before) = match window.wrapping_sub(self.window) % (1 << WINDOW_BITS) {
+            0 => (self.now, self.before),
+            1 => (0, self.now),
+            _ => (0, 0),
+        };
+        Self { window, now, before }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::thread;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Launch(Vec<u32>),
+        Turn,
+        Reset(u32),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let chunk = || prop_oneof![0_u32..6, 4094_u32..4098, CHUNKS - 1..CHUNKS];
+        prop_oneof![
+            8 => prop::collection::vec(chunk(), 0..6).prop_map(Step::Launch),
+            2 => Just(Step::Turn),
+            1 => chunk().prop_map(Step::Reset),
+        ]
+    }
+
+    proptest! {
+        /// Against all touches written down one by one.
+        #[test]
+        fn touches_are_counted_by_window(steps in prop::collection::vec(step(), 1..200)) {
+            let temperature = Box::new(Temperature::new());
+            let (mut window, mut touches) = (1_u32, BTreeMap::<u32, Vec<(u32, u64)>>::new());
+            for step in steps {
+                match step {
+                    Step::Launch(chunks) => {
+                        let launch = temperature.launch();
+                        for chunk in chunks {
+                            temperature.touch(chunk, launch);
+                            let of_chunk = touches.entry(chunk).or_default();
+                            if of_chunk.last() != Some(&(window, launch)) {
+                                of_chunk.push((window, launch));
+                            }
+                        }
+                    }
+                    Step::Turn => {
+                        temperature.turn();
+                        window += 1;
+                    }
+                    Step::Reset(chunk) => {
+                        temperature.reset(chunk);
+                        touches.remove(&chunk);
+                    }
+                }
+                for (chunk, of_chunk) in &touches {
+                    let count = |wanted| of_chunk.iter().filter(|(window, _)| *window == wanted).count();
+                    let heat = temperature.heat(*chunk);
+                    prop_assert_eq!(heat.touches_this_window as usize, count(window));
+                    prop_assert_eq!(heat.touches_last_window as usize, count(window - 1));
+                    prop_assert_eq!(heat.last_touch, of_chunk.last().map_or(0, |(_, launch)| *launch));
+                }
+            }
+        }
+
+        #[test]
+        fn a_word_holds_what_was_put_in(window in 0_u32..1 << WINDOW_BITS, now in 0..=MOST, before in 0..=MOST) {
+            let counts = Counts { window, now, before };
+            prop_assert_eq!(Counts::unpack(counts.pack()), counts);
+        }
+    }
+
+    #[test]
+    fn numbers_beyond_all_are_cold() {
+        let temperature = Box::new(Temperature::new());
+        for chunk in [CHUNKS, u32::MAX] {
+            temperature.touch(chunk, temperature.launch());
+            temperature.reset(chunk);
+            assert_eq!(temperature.heat(chunk), Heat::default());
+        }
+    }
+
+    #[test]
+    fn counts_stop_and_windows_begin_again() {
+        let counts = Counts { window: (1 << WINDOW_BITS) - 1, now: MOST, before: 3 };
+        assert_eq!(counts.at(1 << WINDOW_BITS), Counts { window: 0, now: 0, before: MOST });
+        assert_eq!(counts.at(u32::MAX), counts);
+        let temperature = Box::new(Temperature::new());
+        for _ in 0..MOST + 10 {
+            temperature.touch(1, temperature.launch());
+        }
+        assert_eq!(u64::from(temperature.heat(1).touches_this_window), MOST);
+    }
+
+    #[test]
+    fn threads_with_chunks_of_their_own_lose_nothing_and_launches_have_numbers_of_their_own() {
+        let temperature = Box::new(Temperature::new());
+        thread::scope(|scope| {
+            for chunk in 0..4 {
+                let temperature = &temperature;
+                scope.spawn(move || (0..10_000).for_each(|_| temperature.touch(chunk, temperature.launch())));
+            }
+        });
+        for chunk in 0..4 {
+            assert_eq!(temperature.heat(chunk).touches_this_window, 10_000);
+        }
+        assert_eq!(temperature.launch(), 40_001);
+    }
+}
