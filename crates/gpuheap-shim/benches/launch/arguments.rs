@@ -165,7 +165,7 @@ fn find(ranges: &Ranges) {
     many("addresses of the host", &|number| 0x5555_0000_0000 + number % (1 << 30));
 }
 
-/// Several threads that launch at the same time. Where there are fewer cores, it is the time on a core.
+/// Several threads that launch at the same time.
 fn threads(count: u32) {
     let ranges = chunks(count);
     let temperature = Box::new(Temperature::new());
@@ -181,8 +181,7 @@ fn threads(count: u32) {
                 }
             });
         };
-        // A launch of each thread takes this long; so many of them run at the same time.
-        let on_a_core = nanoseconds(together) * f64::from(all.min(cores)) / f64::from(all);
-        say(&format!("{count} chunks, {}: {all} threads on {} cores", shape.name, all.min(cores)), on_a_core);
+        let each = nanoseconds(together) / f64::from(all);
+        say(&format!("{count} chunks, {}: {all} threads on {} cores", shape.name, all.min(cores)), each);
     }
 }
