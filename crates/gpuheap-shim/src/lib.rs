@@ -10,7 +10,8 @@
 //!
 //! | module | what is there |
 //! | --- | --- |
-//! | `overrides` | the one list of overridden functions: exports, pointers to the driver's, names for tests |
+//! | `overrides` | the list of overridden functions: exports, pointers to the driver's, names for tests |
+//! | `submissions` | the list of those that give the device work: they pass the gate |
 //! | `around` | what is done around each call: re-entrancy, panics, a driver that lacks the function |
 //! | `real` | the driver behind: its handle, its functions, its answers to small questions |
 //! | `resolve` | `cuGetProcAddress` |
@@ -95,6 +96,7 @@ mod resolve;
 mod sizes;
 mod sleep;
 mod state;
+mod submissions;
 #[allow(dead_code, reason = "launches do not come here yet")]
 mod temperature;
 #[allow(dead_code, reason = "launches do not come here yet")]

@@ -1,5 +1,6 @@
-//! The one list of overridden functions. From it come the exports, the pointers to the driver's functions, and the names
-//! that tests compare with the list of all symbols.
+//! The list of overridden functions that have bodies of their own; what passes the gate and no more is in `submissions`.
+//! From the two come the exports, the pointers to the driver's functions, and the names that tests compare with the list of
+//! all symbols.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -9,7 +10,32 @@ use gpuheap_cuda::raw::{
 };
 
 use crate::around::around;
-use crate::{contexts, linear, ordered, others, paging, pointers, real, resolve, sizes};
+use crate::{contexts, linear, ordered, others, paging, pointers, real, resolve, sizes, submissions};
+
+/// All functions of this library that stand for one of the driver, by the symbols that are exported. A function's place
+/// here is its number.
+pub const NAMES: &[&str] = &joined();
+
+/// The number of the first submission.
+pub(crate) const SUBMISSIONS: usize = BODIES.len();
+
+const fn joined() -> [&'static str; BODIES.len() + submissions::NAMES.len()] {
+    let mut all = [""; BODIES.len() + submissions::NAMES.len()];
+    let mut number = 0;
+    while number < all.len() {
+        all[number] = if number < SUBMISSIONS { BODIES[number] } else { submissions::NAMES[number - SUBMISSIONS] };
+        number += 1;
+    }
+    all
+}
+
+/// The function of this library of that number in [`NAMES`].
+pub(crate) fn own(number: usize) -> Option<*const c_void> {
+    match number.checked_sub(SUBMISSIONS) {
+        Some(number) => submissions::own(number),
+        None => with_body(number),
+    }
+}
 
 macro_rules! overrides {
     ($($name:ident($($arg:ident: $ty:ty),* $(,)?) => $body:path;)*) => {
@@ -17,11 +43,9 @@ macro_rules! overrides {
         #[derive(Clone, Copy)]
         enum Number { $($name,)* }
 
-        /// The overridden functions, by the symbols that are exported.
-        pub const NAMES: &[&str] = &[$(stringify!($name),)*];
+        const BODIES: &[&str] = &[$(stringify!($name),)*];
 
-        /// The function of this library of that number in [`NAMES`].
-        pub(crate) fn own(number: usize) -> Option<*const c_void> {
+        fn with_body(number: usize) -> Option<*const c_void> {
             let all: &[*const c_void] = &[$($name as *const c_void,)*];
             all.get(number).copied()
         }

@@ -17,6 +17,13 @@ const BLOCKS: usize = CHUNKS as usize >> BLOCK_BITS;
 /// Bits of a count and of a window's number.
 const COUNT_BITS: u32 = 20;
 const WINDOW_BITS: u32 = u64::BITS - 2 * COUNT_BITS;
+/// Threads take launch numbers from so many places, each of them a batch at a time: one place for all would cost more
+/// than all the rest as soon as several threads launch at the same time.
+const SHARDS: usize = 64;
+const BATCH: u64 = 64;
+/// A launch is never numbered as if it had been before more launches than that.
+const FAR: u64 = SHARDS as u64 * BATCH;
+
 /// Counts stop here.
 const MOST: u64 = (1 << COUNT_BITS) - 1;
 
@@ -30,11 +37,17 @@ struct Chunk {
 
 struct Block([Chunk; BLOCK]);
 
+/// The next number of a batch; a multiple of [`BATCH`] if there is none left.
+#[repr(align(64))]
+struct Shard(AtomicU64);
+
 /// Temperatures by chunk number.
 pub(crate) struct Temperature {
     blocks: [AtomicPtr<Block>; BLOCKS],
     window: AtomicU32,
-    launches: AtomicU64,
+    shards: [Shard; SHARDS],
+    /// Where the next batch begins.
+    batches: AtomicU64,
 }
 
 /// Chunks of this process.
@@ -56,14 +69,29 @@ impl Temperature {
         Self {
             blocks: [const { AtomicPtr::new(std::ptr::null_mut()) }; BLOCKS],
             window: AtomicU32::new(0),
-            launches: AtomicU64::new(1),
+            shards: [const { Shard(AtomicU64::new(0)) }; SHARDS],
+            batches: AtomicU64::new(0),
         }
     }
 
-    /// A number for a launch, greater than all before it and never 0.
+    /// A number for a launch that no other launch has, never 0. Of one thread later launches have greater numbers, of
+    /// several those that are some thousand launches apart.
     #[inline]
     pub(crate) fn launch(&self) -> u64 {
-        self.launches.fetch_add(1, Ordering::Relaxed)
+        let next = &self.shards[shard()].0;
+        loop {
+            let number = next.load(Ordering::Relaxed);
+            let stale = self.batches.load(Ordering::Relaxed).saturating_sub(number) > FAR;
+            let given = if stale || number.is_multiple_of(BATCH) {
+                self.batches.fetch_add(BATCH, Ordering::Relaxed) + 1
+            } else {
+                number
+            };
+            let after = given + 1;
+            if next.compare_exchange_weak(number, after, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                return given;
+            }
+        }
     }
 
     /// A launch touches a chunk. To say so again for the same launch changes nothing.
@@ -134,6 +162,15 @@ impl Drop for Temperature {
             unsafe { dealloc(block.cast(), Layout::new::<Block>()) };
         }
     }
+}
+
+/// The place where the calling thread takes its numbers: by its stack, since threads have stacks of their own, far apart.
+/// Two threads may share a place.
+#[inline]
+fn shard() -> usize {
+    let here = 0_u8;
+    let hash = ((&raw const here).addr() as u64 >> 20).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    usize::try_from(hash >> (u64::BITS - SHARDS.trailing_zeros())).unwrap_or(0)
 }
 
 /// What is in a chunk's word.
@@ -261,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_with_chunks_of_their_own_lose_nothing_and_launches_have_numbers_of_their_own() {
+    fn threads_with_chunks_of_their_own_lose_nothing() {
         let temperature = Box::new(Temperature::new());
         thread::scope(|scope| {
             for chunk in 0..4 {
@@ -272,6 +309,36 @@ mod tests {
         for chunk in 0..4 {
             assert_eq!(temperature.heat(chunk).touches_this_window, 10_000);
         }
-        assert_eq!(temperature.launch(), 40_001);
+    }
+
+    #[test]
+    fn launches_have_numbers_of_their_own_whoever_shares_a_place() {
+        let temperature = Box::new(Temperature::new());
+        let mut all: Vec<u64> = thread::scope(|scope| {
+            // Many more than there are places.
+            let threads: Vec<_> = (0..200)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let numbers: Vec<u64> = (0..500).map(|_| temperature.launch()).collect();
+                        assert!(numbers.iter().all(|number| *number > 0));
+                        numbers
+                    })
+                })
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 200 * 500);
+    }
+
+    #[test]
+    fn a_thread_that_launches_seldom_is_not_numbered_as_long_ago() {
+        let temperature = Box::new(Temperature::new());
+        let first = temperature.launch();
+        let others = || (0..2 * FAR).map(|_| temperature.launch()).max().unwrap();
+        let last = thread::scope(|scope| scope.spawn(others).join().unwrap());
+        let next = temperature.launch();
+        assert!(last > first + FAR && next + FAR > last, "{first} {last} {next}");
     }
 }

@@ -1,0 +1,48 @@
+//! What the shim costs a launch, in nanoseconds: a line for each figure, with its name and its value after a tab.
+//!
+//! Without arguments: looking arguments up, on tables made here. `nothing SHIM DRIVER` and `tests SHIM DRIVER`: calls
+//! through a shim that has that driver behind it, which is one that does nothing or the one for tests, and calls of the
+//! driver itself. `cargo xtask bench shim` runs all.
+#![cfg(target_os = "linux")]
+#![expect(unsafe_code, reason = "functions of a driver are called, and arguments are made as programs make them")]
+
+#[path = "../../src/parameters.rs"]
+#[allow(dead_code, unused_imports, reason = "not all of it is measured")]
+mod parameters;
+#[path = "../../src/ranges.rs"]
+#[allow(dead_code, unused_imports, reason = "not all of it is measured")]
+mod ranges;
+#[path = "../../src/temperature.rs"]
+#[allow(dead_code, unused_imports, reason = "not all of it is measured")]
+mod temperature;
+#[path = "../../src/touched.rs"]
+#[allow(dead_code, unused_imports, reason = "not all of it is measured")]
+mod touched;
+
+mod arguments;
+mod clock;
+mod wrappers;
+
+use std::env;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // Cargo says that it is a benchmark.
+    let given: Vec<String> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let done = match given.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => {
+            arguments::measure();
+            Ok(())
+        }
+        ["nothing", shim, driver] => wrappers::of_nothing(shim, driver),
+        ["tests", shim, driver] => wrappers::of_tests(shim, driver),
+        _ => Err("Give nothing, or `nothing SHIM DRIVER`, or `tests SHIM DRIVER`".to_owned()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            clock::complain(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
