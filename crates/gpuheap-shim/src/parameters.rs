@@ -4,7 +4,8 @@
 //! Kernels are many, layouts few: a layout is kept once and for good, under a number. A slot of the table is one word,
 //! 48 bits of the kernel's handle and 16 of its layout's number, so what a launch reads is never half of one kernel and
 //! half of another, and the table can be emptied at any time. A launch takes no lock; learning tries to take one, and if
-//! another thread has it, the next launch learns.
+//! another thread has it, the next launch learns. Nothing here waits, so a child of a fork cannot wait for a thread that
+//! it does not have.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -40,9 +41,11 @@ pub(crate) type Layout = [Piece];
 pub(crate) struct Parameters {
     slots: [AtomicU64; SLOTS],
     layouts: [AtomicPtr<Kept>; LAYOUTS],
-    /// Slots in use; written by who learns.
+    /// Slots in use, as far as those who fill and empty at the same time can tell.
     kernels: AtomicUsize,
-    /// The number of each layout. Whoever has it learns or forgets; no call of the driver is made meanwhile.
+    /// How often all was forgotten.
+    forgotten: AtomicU64,
+    /// The number of each layout. Whoever has it enters what was learned; no call of the driver is made meanwhile.
     learning: Mutex<BTreeMap<&'static Layout, u16>>,
 }
 
@@ -68,6 +71,7 @@ impl Parameters {
             slots: [const { AtomicU64::new(0) }; SLOTS],
             layouts: [const { AtomicPtr::new(std::ptr::null_mut()) }; LAYOUTS],
             kernels: AtomicUsize::new(0),
+            forgotten: AtomicU64::new(0),
             learning: Mutex::new(BTreeMap::new()),
         }
     }
@@ -112,6 +116,7 @@ impl Parameters {
     /// Asks for a layout, and keeps it if nobody else is about to.
     #[cold]
     fn learn(&self, function: usize, parameter: impl FnMut(usize) -> Answer) -> Option<Box<Layout>> {
+        let forgotten = self.forgotten.load(Ordering::SeqCst);
         let layout = ask(parameter)?;
         let mut known = match self.learning.try_lock() {
             Ok(known) => known,
@@ -119,7 +124,7 @@ impl Parameters {
             Err(TryLockError::WouldBlock) => return Some(layout),
         };
         if let (Some(handle), Some(number)) = (handle(function), self.number(&mut known, &layout)) {
-            self.enter(handle, number);
+            self.enter(handle, number, forgotten);
         }
         Some(layout)
     }
@@ -136,8 +141,10 @@ impl Parameters {
         Some(number)
     }
 
-    /// Writes a slot; the caller has the lock.
-    fn enter(&self, handle: u64, number: u16) {
+    /// Writes a slot; the caller has the lock. What was asked before all was forgotten for the last time is not kept: either
+    /// it is seen here that this happened, or the slot is written before it is emptied. A slot that is emptied may hide one
+    /// behind it, whose kernel is asked about again then.
+    fn enter(&self, handle: u64, number: u16, forgotten: u64) {
         if self.kernels.load(Ordering::Relaxed) >= SLOTS / 2 {
             // Those that are still in use come back.
             self.empty();
@@ -146,29 +153,31 @@ impl Parameters {
         for slot in probe(handle) {
             let found = self.slots[slot].load(Ordering::Relaxed);
             if found == 0 {
-                self.kernels.fetch_add(1, Ordering::Relaxed);
+                self.kernels.fetch_add(1, Ordering::SeqCst);
             } else if found >> (u64::BITS - HANDLE_BITS) != handle {
                 continue;
             }
-            self.slots[slot].store(word, Ordering::Release);
+            self.slots[slot].store(word, Ordering::SeqCst);
+            if self.forgotten.load(Ordering::SeqCst) != forgotten {
+                self.slots[slot].store(0, Ordering::SeqCst);
+            }
             return;
         }
     }
 
     fn empty(&self) {
+        self.kernels.store(0, Ordering::SeqCst);
         for slot in &self.slots {
-            slot.store(0, Ordering::Release);
+            if slot.load(Ordering::SeqCst) != 0 {
+                slot.store(0, Ordering::SeqCst);
+            }
         }
-        self.kernels.store(0, Ordering::Relaxed);
     }
 
     /// See [`forget_all`].
     pub(crate) fn forget_all(&self) {
-        // Waits for who is learning, for they may be about to enter what is to be forgotten.
-        let _known = self.learning.lock();
-        if self.kernels.load(Ordering::Relaxed) > 0 {
-            self.empty();
-        }
+        self.forgotten.fetch_add(1, Ordering::SeqCst);
+        self.empty();
     }
 }
 
@@ -352,6 +361,21 @@ mod tests {
         }
         let full = kernels.slots.iter().filter(|slot| slot.load(Ordering::Relaxed) != 0).count();
         assert_eq!(full, kernels.kernels.load(Ordering::Relaxed));
+        kernels.forget_all();
+        assert!(kernels.slots.iter().all(|slot| slot.load(Ordering::Relaxed) == 0));
+    }
+
+    #[test]
+    fn what_was_asked_before_all_was_forgotten_is_not_kept() {
+        let kernels = table();
+        // The kernel goes while the driver is asked, and another gets its handle.
+        let while_asked = |number| {
+            kernels.forget_all();
+            answers(&[(0, 8)])(number)
+        };
+        assert_eq!(kernels.with(64, while_asked, <[Piece]>::len), Some(1));
+        assert_eq!(kernels.with(64, answers(&[(0, 8), (8, 8)]), <[Piece]>::len), Some(2));
+        assert_eq!(kernels.with(64, |_| unreachable!(), <[Piece]>::len), Some(2));
     }
 
     /// Whatever is learned and forgotten meanwhile, a launch never uses another kernel's parameters.

@@ -17,11 +17,12 @@ use crate::depth::Inside;
 use crate::overrides;
 use crate::real;
 
-/// A call of the driver between two passages of the gate. One from within another function of ours goes through: what
-/// moves memory calls the driver itself, and would wait for itself.
+/// A call of the driver that has passed the gate. One from within another function of ours goes straight to the driver:
+/// what moves memory calls the driver itself, and would wait for itself.
 ///
-/// As long as the call lasts, the gate cannot be closed. A copy that returns when it is done may last as long as the work
-/// before it on the device.
+/// The pass lasts as long as the call. A copy that returns when it is done may last as long as the work before it on the
+/// device, and that may wait for what another thread is yet to submit: whoever closes the gate must not wait for passes
+/// without end.
 #[inline]
 fn passes(driver: impl Fn() -> Code) -> Code {
     let Some(_inside) = Inside::enter() else { return driver() };
@@ -303,5 +304,58 @@ mod gate {
             thread::yield_now();
         }
         Pass(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gpuheap_cuda::symbols::{self, Flavour};
+
+    use super::*;
+
+    /// What concerns streams and reaches no memory of chunks: it waits, asks, describes, or makes graphs.
+    const LEFT_OUT: &[&str] = &[
+        "cuEventRecord",
+        "cuEventRecordWithFlags",
+        "cuGraphInstantiateWithParams",
+        "cuGraphicsMapResources",
+        "cuGraphicsUnmapResources",
+        "cuSignalExternalSemaphoresAsync",
+        "cuStreamAttachMemAsync",
+        "cuStreamCopyAttributes",
+        "cuStreamGetAttribute",
+        "cuStreamGetCaptureInfo",
+        "cuStreamGetCtx",
+        "cuStreamGetDevResource",
+        "cuStreamGetDevice",
+        "cuStreamGetFlags",
+        "cuStreamGetId",
+        "cuStreamGetPriority",
+        "cuStreamIsCapturing",
+        "cuStreamQuery",
+        "cuStreamSetAttribute",
+        "cuStreamSynchronize",
+        "cuStreamUpdateCaptureDependencies",
+        "cuStreamWaitEvent",
+        "cuWaitExternalSemaphoresAsync",
+    ];
+
+    /// Whatever gives a stream work has a form for the calling thread's default stream.
+    #[test]
+    fn every_function_with_a_form_for_each_thread_is_overridden_or_left_out_on_purpose() {
+        for symbol in symbols::all().iter().filter(|symbol| symbol.flavour != Flavour::Legacy) {
+            let overridden = overrides::NAMES.contains(&symbol.name);
+            let left_out = LEFT_OUT.contains(&symbol.base);
+            assert!(overridden != left_out, "{}: overridden {overridden}, left out {left_out}", symbol.name);
+        }
+    }
+
+    #[test]
+    fn numbers_go_on_where_those_of_functions_with_bodies_end() {
+        let all = overrides::NAMES;
+        assert_eq!(all[overrides::SUBMISSIONS + Number::cuMemcpy2D as usize], "cuMemcpy2D");
+        assert_eq!(overrides::own(overrides::SUBMISSIONS), Some(cuGraphLaunch as *const c_void));
+        assert!(overrides::own(overrides::SUBMISSIONS - 1).is_some() && overrides::own(all.len() - 1).is_some());
+        assert_eq!(overrides::own(all.len()), None);
     }
 }

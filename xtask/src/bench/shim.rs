@@ -54,6 +54,10 @@ pub(crate) fn run(workspace: &Workspace, strict: bool) -> Result<(), Failure> {
         let counted = figures.get(&format!("{chunks} chunks, {SHAPE}: found and counted"))?;
         bars.push(Bar { name, value: gate + counted, limit: Limit::AtMost(LAUNCH_BAR) });
     }
+    let together = figures.0.iter().find(|(name, _)| name.starts_with(&format!("1000 chunks, {SHAPE}: 8 threads")));
+    let (_, together) = together.ok_or_else(|| Failure::new("The benchmark did not say what 8 threads take"))?;
+    let name = "launch, the same by 8 threads at once: ns";
+    bars.push(Bar { name, value: gate + together, limit: Limit::AtMost(LAUNCH_BAR) });
     judge(&bars, strict)
 }
 
