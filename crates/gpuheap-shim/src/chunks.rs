@@ -16,8 +16,10 @@ use gpuheap_cuda::raw::{self, AccessDesc, AllocationHandle, AllocationProp, Code
 use crate::charge::{Charge, Kind};
 use crate::host::Piece;
 use crate::moving::{self, Moving};
-use crate::moves;
+use crate::{moves, placement};
+use crate::ranges::CHUNKS;
 use crate::state::lock;
+use crate::temperature::TEMPERATURE;
 
 /// Where the content of a chunk is.
 #[derive(Debug)]
@@ -53,6 +55,10 @@ pub(crate) struct Chunk {
     /// As it was asked for.
     pub(crate) prop: AllocationProp,
     token: u64,
+    /// What launches know it by.
+    pub(crate) number: u32,
+    /// Bytes a second that kernels use, as a mean that forgets: bits of an `f64`.
+    warmth: AtomicU64,
     inner: Mutex<Inner>,
 }
 
@@ -86,7 +92,9 @@ impl Chunk {
         let inner =
             Inner { backing: Some(backing), charge, address: None, access: Vec::new(), is_pinned: false };
         let token = TOKEN | NEXT.fetch_add(1, Ordering::Relaxed);
-        Ok(Arc::new(Self { bytes, device, kind, prop, token, inner: Mutex::new(inner) }))
+        let number = moving.numbers.take();
+        TEMPERATURE.reset(number);
+        Ok(Arc::new(Self { bytes, device, kind, prop, token, number, warmth: AtomicU64::new(0), inner: Mutex::new(inner) }))
     }
 
     /// What a program has for a handle.
@@ -112,6 +120,14 @@ impl Chunk {
         matches!(self.inner().backing, Some(Backing::Host(_)))
     }
 
+    /// Enters what kernels used of it in the last window, in bytes a second, and gives the mean with what was before.
+    pub(crate) fn warmth(&self, rate: f64) -> f64 {
+        let before = f64::from_bits(self.warmth.load(Ordering::Relaxed));
+        let mean = if before > 0.0 { f64::midpoint(before, rate) } else { rate };
+        self.warmth.store(mean.to_bits(), Ordering::Relaxed);
+        mean
+    }
+
     /// Keeps it where it is from now on.
     pub(crate) fn pin(&self) {
         self.inner().is_pinned = true;
@@ -129,6 +145,9 @@ impl Chunk {
             }
             inner.address = Some(address);
             inner.access.clear();
+            drop(inner);
+            // Of memory that is not in whole pages launches know nothing, so it counts as cold.
+            let _ = CHUNKS.set(address.0 as u64, bytes as u64, self.number);
         }
         code
     }
@@ -136,8 +155,12 @@ impl Chunk {
     /// It is mapped no more.
     pub(crate) fn unmapped(&self) {
         let mut inner = self.inner();
-        inner.address = None;
+        let address = inner.address.take();
         inner.access.clear();
+        drop(inner);
+        if let Some(address) = address {
+            CHUNKS.clear(address.0 as u64, self.bytes as u64);
+        }
     }
 
     /// Notes who may do what.
@@ -172,6 +195,7 @@ impl Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         let Some(moving) = moving::get() else { return };
+        moving.numbers.give(self.number);
         match self.inner().backing.take() {
             Some(Backing::Device(handle)) => {
                 // SAFETY: made for this chunk, which nobody has any more and which is mapped nowhere.
@@ -199,6 +223,7 @@ pub(crate) fn on_device(
 
 fn on_host(moving: &Moving, bytes: usize, device: DeviceId) -> Result<(Charge, Backing), Code> {
     let charge = Charge::take(Kind::Spilled, Some(device), bytes).ok_or(Code::OUT_OF_MEMORY)?;
+    placement::watch();
     // What the host does not have is for the program memory that the device does not have.
     let piece = moving.device(device).and_then(|device| moving.pool.take(&device, bytes));
     Ok((charge, Backing::Host(piece.map_err(|_| Code::OUT_OF_MEMORY)?)))

@@ -15,7 +15,7 @@ use gpuheap_ledger::control::{self, Reply, Request};
 
 use crate::depth::Inside;
 use crate::moving::{self, Moving};
-use crate::sleep;
+use crate::{placement, sleep};
 use crate::state::{self, State};
 
 /// How long somebody may take to say what they want.
@@ -77,7 +77,9 @@ impl Control {
                 continue;
             }
             // Woken by a request, by whoever comes to the gate, and now and then while it waits for room.
-            self.wait(if wanted { AGAIN } else { Duration::from_secs(3600) });
+            let pause = placement::next_look().unwrap_or(Duration::from_secs(3600));
+            self.wait(if wanted { AGAIN } else { pause });
+            placement::overdue(self.state);
             while let Ok((stream, _)) = self.listener.accept() {
                 self.answer(stream);
             }

@@ -211,6 +211,7 @@ impl Converted {
         for piece in &self.pieces {
             // SAFETY: mapped when it was made, exactly this range.
             moves::surely(|| unsafe { (api.cuMemUnmap)(DevicePtr(address.0 + offset), piece.bytes) });
+            piece.unmapped();
             offset += piece.bytes;
         }
         drop(self.pieces);

@@ -96,7 +96,8 @@ impl Gate {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
-    fn ring(&self) {
+    /// Wakes up whoever [`Gate::set_bell`] is for.
+    pub(crate) fn ring(&self) {
         let bell = self.bell.load(Ordering::SeqCst);
         if bell >= 0 {
             let one = 1_u64;

@@ -136,16 +136,6 @@ impl Pool {
         lock(&self.free).entry(piece.bytes()).or_default().push(piece);
     }
 
-    /// Bytes that nobody uses.
-    pub(crate) fn kept(&self) -> u64 {
-        lock(&self.free).iter().map(|(bytes, pieces)| *bytes as u64 * pieces.len() as u64).sum()
-    }
-
-    /// Gives all that nobody uses back to the system.
-    pub(crate) fn clear(&self) {
-        let kept = std::mem::take(&mut *lock(&self.free));
-        drop(kept);
-    }
 }
 
 fn make(device: &Device, bytes: usize) -> Result<Piece, Error> {

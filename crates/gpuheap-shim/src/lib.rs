@@ -85,11 +85,10 @@ mod ordered;
 mod others;
 mod overrides;
 mod paging;
+mod placement;
 mod pointers;
 mod quiet;
-#[allow(dead_code, reason = "launches do not come here yet")]
 mod parameters;
-#[allow(dead_code, reason = "launches do not come here yet")]
 mod ranges;
 mod real;
 mod resolve;
@@ -97,9 +96,7 @@ mod sizes;
 mod sleep;
 mod state;
 mod submissions;
-#[allow(dead_code, reason = "launches do not come here yet")]
 mod temperature;
-#[allow(dead_code, reason = "launches do not come here yet")]
 mod touched;
 
 pub use charge::Kind;

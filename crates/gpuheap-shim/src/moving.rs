@@ -1,20 +1,40 @@
 //! What moving memory needs: the driver's functions as a table, the host's memory, and whether it is wanted at all.
 
 use std::path::Path;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
 
 use gpuheap_cuda::raw::DeviceId;
 use gpuheap_cuda::{Api, Device, Driver, Error};
 
 use crate::host::Pool;
+use crate::state::lock;
 use crate::{real, state};
 
 /// See the head of the file.
 pub(crate) struct Moving {
     driver: Driver,
     pub(crate) pool: Pool,
+    pub(crate) numbers: Numbers,
     spills: bool,
+}
+
+/// Small numbers for chunks, used again.
+#[derive(Default)]
+pub(crate) struct Numbers {
+    free: Mutex<Vec<u32>>,
+    next: AtomicU32,
+}
+
+impl Numbers {
+    pub(crate) fn take(&self) -> u32 {
+        let free = lock(&self.free).pop();
+        free.unwrap_or_else(|| self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn give(&self, number: u32) {
+        lock(&self.free).push(number);
+    }
 }
 
 /// Whether memory may move at all: in a run that does not forbid it.
@@ -44,7 +64,7 @@ impl Moving {
     fn new() -> Option<Self> {
         // SAFETY: the driver's functions by its own names, from the handle of the driver, which stays.
         let driver = unsafe { Driver::attach(Path::new("libcuda-real.so"), real::find) }.ok()?;
-        Some(Self { driver, pool: Pool::default(), spills: state::get().ledger.spill() > 0 })
+        Some(Self { driver, pool: Pool::default(), numbers: Numbers::default(), spills: state::get().ledger.spill() > 0 })
     }
 
     /// The driver's functions.

@@ -226,7 +226,6 @@ pub(crate) fn device_of(context: raw::Context) -> Option<DeviceId> {
 
 /// A parameter of a kernel. What is launched may be a function of a module or, called one, a kernel of a library: the
 /// driver has a question for each sort and refuses the other.
-#[allow(dead_code, reason = "launches do not come here yet")]
 pub(crate) fn parameter(function: raw::Function, number: usize) -> Answer {
     let (mut offset, mut bytes) = (0, 0);
     // SAFETY: the handle is the program's, which launches it; both numbers outlive the call.

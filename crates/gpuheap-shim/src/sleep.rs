@@ -16,7 +16,7 @@ use crate::moves::{Moved, Mover, Rest};
 use crate::moving::Moving;
 use crate::quiet::{self, Busy};
 use crate::state::State;
-use crate::{converted, paging};
+use crate::{converted, paging, placement};
 
 /// How long a program may take to come to rest.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -114,6 +114,7 @@ pub(crate) fn wake_up(moving: &'static Moving, state: &'static State) -> Result<
         let rest = by_device(|backing| matches!(backing, Backing::Away(_)));
         let rest: Vec<_> = rest.into_iter().collect();
         moved.chunks += each_device(moving, &rest, Mover::behind).0.chunks;
+        placement::watch();
     }
     let missing: u64 = by_device(|backing| matches!(backing, Backing::Away(_)))
         .values()

@@ -8,14 +8,14 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use gpuheap_cuda::raw::{
-    Array, ArrayMapInfo, BatchMemOp, CigCaptureParams, Code, Context, DecompressParams, DeviceId, DevicePtr, Function,
-    Graph, GraphEdge, GraphExec, GraphNode, HostFn, LaunchConfig, LaunchParams, MemLocation, Memcpy2d, Memcpy2d32,
-    Memcpy3d, Memcpy3d32, Memcpy3dPeer, MemcpyAttributes, MemcpyBatch3d, Stream, StreamCallback,
+    Array, ArrayMapInfo, BatchMemOp, CigCaptureParams, Code, Context, DecompressParams, DeviceId, DevicePtr, Event, Function,
+    Graph, GraphEdge, GraphExec, GraphNode, HostFn, LaunchConfig, LaunchParams, Library, MemLocation, Memcpy2d, Memcpy2d32,
+    Memcpy3d, Memcpy3d32, Memcpy3dPeer, MemcpyAttributes, MemcpyBatch3d, Module, Stream, StreamCallback,
 };
 
 use crate::depth::Inside;
-use crate::overrides;
-use crate::real;
+use crate::touched::Arguments;
+use crate::{overrides, parameters, placement, real, state};
 
 /// A call of the driver that has passed the gate. One from within another function of ours goes straight to the driver:
 /// what moves memory calls the driver itself, and would wait for itself.
@@ -26,12 +26,64 @@ use crate::real;
 #[inline]
 fn passes(driver: impl Fn() -> Code) -> Code {
     let Some(_inside) = Inside::enter() else { return driver() };
-    let _pass = gate::enter();
+    let _pass = state::get().gate.enter();
+    driver()
+}
+
+/// A kernel is launched: which chunks it names is noted.
+#[inline]
+fn launches(
+    driver: impl Fn() -> Code,
+    (function, parameters, extra): (Function, *mut *mut c_void, *mut *mut c_void),
+) -> Code {
+    let Some(_inside) = Inside::enter() else { return driver() };
+    let state = state::get();
+    let _pass = state.gate.enter();
+    placement::launched(Arguments { function, parameters, extra });
+    driver()
+}
+
+/// The recording of a graph begins.
+fn begins(driver: impl Fn() -> Code) -> Code {
+    let Some(_inside) = Inside::enter() else { return driver() };
+    let _pass = state::get().gate.enter();
+    let code = driver();
+    if code.is_success() {
+        state::get().note_capture(1);
+    }
+    code
+}
+
+/// And ends, even if what was recorded is of no use.
+fn ends(driver: impl Fn() -> Code) -> Code {
+    let Some(_inside) = Inside::enter() else { return driver() };
+    let _pass = state::get().gate.enter();
+    let code = driver();
+    if state::get().captures() > 0 {
+        state::get().note_capture(-1);
+    }
+    code
+}
+
+/// The program waits for the device: a moment when memory can move at no cost.
+fn waits(driver: impl Fn() -> Code) -> Code {
+    let Some(_inside) = Inside::enter() else { return driver() };
+    let code = driver();
+    if code.is_success() {
+        placement::at_rest();
+    }
+    code
+}
+
+/// Kernels go: others may get their handles.
+fn unloads(driver: impl Fn() -> Code) -> Code {
+    let Some(_inside) = Inside::enter() else { return driver() };
+    parameters::forget_all();
     driver()
 }
 
 macro_rules! submissions {
-    ($([$($name:ident)+] $arguments:tt => $body:path;)*) => {
+    ($([$($name:ident)+] $arguments:tt => $body:ident $(of $of:tt)?;)*) => {
         #[allow(non_camel_case_types, clippy::enum_variant_names, reason = "the names are the driver's")]
         #[derive(Clone, Copy)]
         enum Number { $($($name,)+)* }
@@ -45,12 +97,16 @@ macro_rules! submissions {
             all.get(number).copied()
         }
 
-        $($(submission!($name $arguments $body);)+)*
+        $(submission_forms!([$($name)+] $arguments $body [$($of)?]);)*
     };
 }
 
+macro_rules! submission_forms {
+    ([$($name:ident)+] $arguments:tt $body:ident $of:tt) => { $(submission!($name $arguments $body $of);)+ };
+}
+
 macro_rules! submission {
-    ($name:ident ($($arg:ident: $ty:ty),* $(,)?) $body:path) => {
+    ($name:ident ($($arg:ident: $ty:ty),* $(,)?) $body:ident [$($of:tt)?]) => {
         #[allow(non_snake_case, reason = "the name is the driver's")]
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $ty),*) -> Code {
@@ -61,7 +117,7 @@ macro_rules! submission {
                 std::mem::transmute::<*const c_void, unsafe extern "C" fn($($ty),*) -> Code>(driver)
             };
             // SAFETY: with the caller's own arguments, which are what the driver asks for.
-            $body(|| unsafe { driver($($arg),*) })
+            $body(|| unsafe { driver($($arg),*) } $(, $of)?)
         }
     };
 }
@@ -74,7 +130,7 @@ submissions! {
     [cuLaunchCooperativeKernel cuLaunchCooperativeKernel_ptsz](
         function: Function, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
         block_z: c_uint, shared: c_uint, stream: Stream, parameters: *mut *mut c_void,
-    ) => passes;
+    ) => launches of (function, parameters, std::ptr::null_mut());
     [cuLaunchCooperativeKernelMultiDevice](launches: *mut LaunchParams, count: c_uint, flags: c_uint) => passes;
     [cuLaunchGrid](function: Function, width: c_int, height: c_int) => passes;
     [cuLaunchGridAsync](function: Function, width: c_int, height: c_int, stream: Stream) => passes;
@@ -85,10 +141,10 @@ submissions! {
     [cuLaunchKernel cuLaunchKernel_ptsz](
         function: Function, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
         block_z: c_uint, shared: c_uint, stream: Stream, parameters: *mut *mut c_void, extra: *mut *mut c_void,
-    ) => passes;
+    ) => launches of (function, parameters, extra);
     [cuLaunchKernelEx cuLaunchKernelEx_ptsz](
         config: *const LaunchConfig, function: Function, parameters: *mut *mut c_void, extra: *mut *mut c_void,
-    ) => passes;
+    ) => launches of (function, parameters, extra);
     [cuStreamAddCallback cuStreamAddCallback_ptsz](
         stream: Stream, callback: StreamCallback, data: *mut c_void, flags: c_uint,
     ) => passes;
@@ -275,87 +331,25 @@ submissions! {
     ) => passes;
 
     // Captures: what is submitted between them becomes a graph.
-    [cuStreamBeginCapture cuStreamBeginCapture_ptsz](stream: Stream) => passes;
-    [cuStreamBeginCapture_v2 cuStreamBeginCapture_v2_ptsz](stream: Stream, mode: c_uint) => passes;
+    [cuStreamBeginCapture cuStreamBeginCapture_ptsz](stream: Stream) => begins;
+    [cuStreamBeginCapture_v2 cuStreamBeginCapture_v2_ptsz](stream: Stream, mode: c_uint) => begins;
     [cuStreamBeginCaptureToCig cuStreamBeginCaptureToCig_ptsz](
         stream: Stream, parameters: *mut CigCaptureParams,
-    ) => passes;
+    ) => begins;
     [cuStreamBeginCaptureToGraph cuStreamBeginCaptureToGraph_ptsz](
         stream: Stream, graph: Graph, dependencies: *const GraphNode, edges: *const GraphEdge, count: usize,
         mode: c_uint,
-    ) => passes;
-    [cuStreamEndCapture cuStreamEndCapture_ptsz](stream: Stream, graph: *mut Graph) => passes;
-    [cuStreamEndCaptureToCig cuStreamEndCaptureToCig_ptsz](stream: Stream) => passes;
-}
+    ) => begins;
+    [cuStreamEndCapture cuStreamEndCapture_ptsz](stream: Stream, graph: *mut Graph) => ends;
+    [cuStreamEndCaptureToCig cuStreamEndCaptureToCig_ptsz](stream: Stream) => ends;
 
-/// Stands where the gate will be that holds submissions back while memory is moved: nothing closes it.
-mod gate {
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::thread;
+    // The program waits for the device, and needs no gate for that.
+    [cuCtxSynchronize]() => waits;
+    [cuCtxSynchronize_v2](context: Context) => waits;
+    [cuStreamSynchronize cuStreamSynchronize_ptsz](stream: Stream) => waits;
+    [cuEventSynchronize](event: Event) => waits;
 
-    static CLOSED: AtomicBool = AtomicBool::new(false);
-
-    /// Leave to submit, as long as it is there.
-    pub(super) struct Pass(());
-
-    #[inline]
-    pub(super) fn enter() -> Pass {
-        while CLOSED.load(Ordering::Relaxed) {
-            thread::yield_now();
-        }
-        Pass(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use gpuheap_cuda::symbols::{self, Flavour};
-
-    use super::*;
-
-    /// What concerns streams and reaches no memory of chunks: it waits, asks, describes, or makes graphs.
-    const LEFT_OUT: &[&str] = &[
-        "cuEventRecord",
-        "cuEventRecordWithFlags",
-        "cuGraphInstantiateWithParams",
-        "cuGraphicsMapResources",
-        "cuGraphicsUnmapResources",
-        "cuSignalExternalSemaphoresAsync",
-        "cuStreamAttachMemAsync",
-        "cuStreamCopyAttributes",
-        "cuStreamGetAttribute",
-        "cuStreamGetCaptureInfo",
-        "cuStreamGetCtx",
-        "cuStreamGetDevResource",
-        "cuStreamGetDevice",
-        "cuStreamGetFlags",
-        "cuStreamGetId",
-        "cuStreamGetPriority",
-        "cuStreamIsCapturing",
-        "cuStreamQuery",
-        "cuStreamSetAttribute",
-        "cuStreamSynchronize",
-        "cuStreamUpdateCaptureDependencies",
-        "cuStreamWaitEvent",
-        "cuWaitExternalSemaphoresAsync",
-    ];
-
-    /// Whatever gives a stream work has a form for the calling thread's default stream.
-    #[test]
-    fn every_function_with_a_form_for_each_thread_is_overridden_or_left_out_on_purpose() {
-        for symbol in symbols::all().iter().filter(|symbol| symbol.flavour != Flavour::Legacy) {
-            let overridden = overrides::NAMES.contains(&symbol.name);
-            let left_out = LEFT_OUT.contains(&symbol.base);
-            assert!(overridden != left_out, "{}: overridden {overridden}, left out {left_out}", symbol.name);
-        }
-    }
-
-    #[test]
-    fn numbers_go_on_where_those_of_functions_with_bodies_end() {
-        let all = overrides::NAMES;
-        assert_eq!(all[overrides::SUBMISSIONS + Number::cuMemcpy2D as usize], "cuMemcpy2D");
-        assert_eq!(overrides::own(overrides::SUBMISSIONS), Some(cuGraphLaunch as *const c_void));
-        assert!(overrides::own(overrides::SUBMISSIONS - 1).is_some() && overrides::own(all.len() - 1).is_some());
-        assert_eq!(overrides::own(all.len()), None);
-    }
+    // Kernels go.
+    [cuModuleUnload](module: Module) => unloads;
+    [cuLibraryUnload](library: Library) => unloads;
 }

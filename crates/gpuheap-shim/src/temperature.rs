@@ -1,7 +1,7 @@
 //! How warm chunks are: when each was last touched by a launch, and how often in the present window and the last.
 //!
 //! A window ends when its owner says so, at a step of the program for example. What is here is for choosing what to
-//! move, so it may be a little wrong and has to be cheap: a touch is two loads and two stores without a locked
+//! move, so it may be a little wrong and has to be cheap: a touch is a few loads and stores without a locked
 //! instruction. Of touches of one chunk by several threads in the same moment some are lost.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -33,6 +33,10 @@ struct Chunk {
     last: AtomicU64,
     /// The window of the last touch, touches in it, and touches in the window before it: see [`Counts`].
     counts: AtomicU64,
+    /// Where launches pointed to in the window of the last touch, as bits of a hash: see [`STARTS`].
+    starts: AtomicU64,
+    /// The greatest address that a launch pointed to in that window, and how many did: see [`Top`].
+    top: AtomicU64,
 }
 
 struct Block([Chunk; BLOCK]);
@@ -54,7 +58,7 @@ pub(crate) struct Temperature {
 pub(crate) static TEMPERATURE: Temperature = Temperature::new();
 
 /// How warm a chunk is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Heat {
     /// Launches that touched it in the window that runs; at most 1,048,575 are counted.
     pub(crate) touches_this_window: u32,
@@ -62,6 +66,10 @@ pub(crate) struct Heat {
     pub(crate) touches_last_window: u32,
     /// The launch that touched it last; 0 if none did.
     pub(crate) last_touch: u64,
+    /// About how many tensors begin in it, by the addresses of this window.
+    pub(crate) starts: f64,
+    /// Touches, in this window, of the last tensor that begins in it: it may go on in the chunks behind.
+    pub(crate) top_touches: u32,
 }
 
 impl Temperature {
@@ -94,16 +102,21 @@ impl Temperature {
         }
     }
 
-    /// A launch touches a chunk. To say so again for the same launch changes nothing.
+    /// A launch touches a chunk at an address.
     #[inline]
-    pub(crate) fn touch(&self, chunk: u32, launch: u64) {
+    pub(crate) fn touch(&self, chunk: u32, launch: u64, address: u64) {
         let Some(chunk) = self.chunk(chunk).or_else(|| self.make(chunk)) else { return };
-        if chunk.last.load(Ordering::Relaxed) == launch {
-            return;
-        }
         chunk.last.store(launch, Ordering::Relaxed);
         let window = self.window.load(Ordering::Relaxed);
-        let counts = Counts::unpack(chunk.counts.load(Ordering::Relaxed)).at(window);
+        let before = Counts::unpack(chunk.counts.load(Ordering::Relaxed));
+        let counts = before.at(window);
+        let (starts, top) = if counts.window == before.window {
+            (chunk.starts.load(Ordering::Relaxed), Top(chunk.top.load(Ordering::Relaxed)))
+        } else {
+            (0, Top(0))
+        };
+        chunk.starts.store(starts | 1 << start_bit(address), Ordering::Relaxed);
+        chunk.top.store(top.with(address).0, Ordering::Relaxed);
         let counts = Counts { now: (counts.now + 1).min(MOST), ..counts };
         chunk.counts.store(counts.pack(), Ordering::Relaxed);
     }
@@ -116,9 +129,18 @@ impl Temperature {
     /// How warm a chunk is. One that was not touched since the last window is cold, whatever was before.
     pub(crate) fn heat(&self, chunk: u32) -> Heat {
         let Some(chunk) = self.chunk(chunk) else { return Heat::default() };
-        let counts = Counts::unpack(chunk.counts.load(Ordering::Relaxed)).at(self.window.load(Ordering::Relaxed));
+        let last = Counts::unpack(chunk.counts.load(Ordering::Relaxed));
+        let counts = last.at(self.window.load(Ordering::Relaxed));
+        let is_of_this = counts.window == last.window && counts.now > 0;
+        let of_this = |value: &AtomicU64| if is_of_this { value.load(Ordering::Relaxed) } else { 0 };
         let [now, before] = [counts.now, counts.before].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-        Heat { touches_this_window: now, touches_last_window: before, last_touch: chunk.last.load(Ordering::Relaxed) }
+        Heat {
+            touches_this_window: now,
+            touches_last_window: before,
+            last_touch: chunk.last.load(Ordering::Relaxed),
+            starts: tensors(of_this(&chunk.starts)),
+            top_touches: Top(of_this(&chunk.top)).touches(),
+        }
     }
 
     /// Forgets a chunk, whose number goes to another one.
@@ -126,6 +148,8 @@ impl Temperature {
         if let Some(chunk) = self.chunk(chunk) {
             chunk.last.store(0, Ordering::Relaxed);
             chunk.counts.store(0, Ordering::Relaxed);
+            chunk.starts.store(0, Ordering::Relaxed);
+            chunk.top.store(0, Ordering::Relaxed);
         }
     }
 
@@ -171,6 +195,47 @@ fn shard() -> usize {
     let here = 0_u8;
     let hash = ((&raw const here).addr() as u64 >> 20).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     usize::try_from(hash >> (u64::BITS - SHARDS.trailing_zeros())).unwrap_or(0)
+}
+
+/// Bits of an address that do not tell tensors apart: what is smaller than 64 KiB is not worth to be counted.
+const START_BITS: u32 = 16;
+/// So many bits say where tensors begin.
+const STARTS: u64 = 64;
+
+/// The bit of an address.
+#[inline]
+fn start_bit(address: u64) -> u64 {
+    (address >> START_BITS).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - STARTS.trailing_zeros())
+}
+
+/// About how many different addresses set these bits, those made up for that met in one: so many it takes on average until
+/// so many bits are set (the coupon collector's sum).
+fn tensors(bits: u64) -> f64 {
+    (bits.count_zeros() + 1..=bits.count_ones() + bits.count_zeros()).map(|free| STARTS as f64 / f64::from(free)).sum()
+}
+
+/// An address in units of 512 bytes, which is what allocators align to, and how often it was met.
+#[derive(Clone, Copy)]
+struct Top(u64);
+
+impl Top {
+    const COUNT_BITS: u32 = 16;
+    const UNIT_BITS: u32 = 9;
+
+    #[inline]
+    fn with(self, address: u64) -> Self {
+        let (met, place) = (self.0 >> Self::COUNT_BITS, address >> Self::UNIT_BITS);
+        match place.cmp(&met) {
+            std::cmp::Ordering::Less => self,
+            std::cmp::Ordering::Equal if self.touches() == (1 << Self::COUNT_BITS) - 1 => self,
+            std::cmp::Ordering::Equal => Self(self.0 + 1),
+            std::cmp::Ordering::Greater => Self(place << Self::COUNT_BITS | 1),
+        }
+    }
+
+    fn touches(self) -> u32 {
+        u32::try_from(self.0 & ((1 << Self::COUNT_BITS) - 1)).unwrap_or(0)
+    }
 }
 
 /// What is in a chunk's word.
@@ -242,11 +307,8 @@ mod tests {
                     Step::Launch(chunks) => {
                         let launch = temperature.launch();
                         for chunk in chunks {
-                            temperature.touch(chunk, launch);
-                            let of_chunk = touches.entry(chunk).or_default();
-                            if of_chunk.last() != Some(&(window, launch)) {
-                                of_chunk.push((window, launch));
-                            }
+                            temperature.touch(chunk, launch, 0);
+                            touches.entry(chunk).or_default().push((window, launch));
                         }
                     }
                     Step::Turn => {
@@ -276,10 +338,29 @@ mod tests {
     }
 
     #[test]
+    fn tensors_are_told_by_where_they_begin_and_the_last_one_by_its_touches() {
+        let temperature = Box::new(Temperature::new());
+        let start = 0x7f00_0020_0000_u64;
+        for _ in 0..3 {
+            for tensor in 0..10 {
+                temperature.touch(4, temperature.launch(), start + tensor * (1 << 20));
+            }
+        }
+        temperature.touch(4, temperature.launch(), start + (9 << 20));
+        let heat = temperature.heat(4);
+        assert_eq!((heat.touches_this_window, heat.top_touches), (31, 4));
+        assert!((heat.starts - 10.0).abs() < 3.0, "{}", heat.starts);
+        temperature.turn();
+        assert_eq!((temperature.heat(4).top_touches, temperature.heat(4).touches_last_window), (0, 31));
+        temperature.touch(4, temperature.launch(), start);
+        assert_eq!((temperature.heat(4).top_touches, temperature.heat(4).touches_this_window), (1, 1));
+    }
+
+    #[test]
     fn numbers_beyond_all_are_cold() {
         let temperature = Box::new(Temperature::new());
         for chunk in [CHUNKS, u32::MAX] {
-            temperature.touch(chunk, temperature.launch());
+            temperature.touch(chunk, temperature.launch(), 0);
             temperature.reset(chunk);
             assert_eq!(temperature.heat(chunk), Heat::default());
         }
@@ -292,7 +373,7 @@ mod tests {
         assert_eq!(counts.at(u32::MAX), counts);
         let temperature = Box::new(Temperature::new());
         for _ in 0..MOST + 10 {
-            temperature.touch(1, temperature.launch());
+            temperature.touch(1, temperature.launch(), 0);
         }
         assert_eq!(u64::from(temperature.heat(1).touches_this_window), MOST);
     }
@@ -303,7 +384,7 @@ mod tests {
         thread::scope(|scope| {
             for chunk in 0..4 {
                 let temperature = &temperature;
-                scope.spawn(move || (0..10_000).for_each(|_| temperature.touch(chunk, temperature.launch())));
+                scope.spawn(move || (0..10_000).for_each(|_| temperature.touch(chunk, temperature.launch(), 0)));
             }
         });
         for chunk in 0..4 {

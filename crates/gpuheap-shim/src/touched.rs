@@ -35,8 +35,8 @@ pub(crate) struct Arguments {
     pub(crate) extra: *mut *mut c_void,
 }
 
-/// Tells `touch` each chunk that the arguments name. Most chunks are told once, and some of those that are named several
-/// times more often. As long as there was no chunk, nothing is looked at. False if the driver does not know the kernel's parameters, and then nothing was told.
+/// Tells `touch` each chunk that the arguments name, and the address. Most places are told once, and some of those that
+/// are named several times more often. As long as there was no chunk, nothing is looked at. False if the driver does not know the kernel's parameters, and then nothing was told.
 ///
 /// `parameter` asks the driver for a parameter: see [`Parameters::with`]. Null where there should be arguments is the
 /// driver's business: there is nothing to tell then.
@@ -49,12 +49,12 @@ pub(crate) unsafe fn touched(
     arguments: Arguments,
     (kernels, chunks): (&Parameters, &Ranges),
     parameter: impl FnMut(usize) -> Answer,
-    touch: impl FnMut(u32),
+    touch: impl FnMut(u32, u64),
 ) -> bool {
     if chunks.is_untouched() {
         return true;
     }
-    let mut words = Words { chunks, touch, told: [u32::MAX; TOLD] };
+    let mut words = Words { chunks, touch, told: [0; TOLD] };
     let look = |layout: &Layout| {
         if !arguments.parameters.is_null() {
             for piece in layout {
@@ -86,16 +86,18 @@ pub(crate) unsafe fn touched(
     kernels.with(arguments.function.0, parameter, look).is_some()
 }
 
-/// Chunks that were told last are not told again: so many are remembered.
+/// Places that were told last are not told again: so many are remembered.
 const TOLD: usize = 16;
+/// What is within 512 bytes is one place: allocators align to that.
+const UNIT_BITS: u32 = 9;
 
 struct Words<'a, T> {
     chunks: &'a Ranges,
     touch: T,
-    told: [u32; TOLD],
+    told: [u64; TOLD],
 }
 
-impl<T: FnMut(u32)> Words<'_, T> {
+impl<T: FnMut(u32, u64)> Words<'_, T> {
     /// Looks `count` words up.
     ///
     /// # Safety
@@ -109,10 +111,11 @@ impl<T: FnMut(u32)> Words<'_, T> {
             // SAFETY: as above; the program's memory need not be aligned.
             let word = unsafe { place.cast::<u64>().read_unaligned() };
             if let Some(chunk) = self.chunks.find(word) {
-                let told = &mut self.told[chunk as usize % TOLD];
-                if *told != chunk {
-                    *told = chunk;
-                    (self.touch)(chunk);
+                let place = word >> UNIT_BITS;
+                let told = &mut self.told[usize::try_from(place).unwrap_or(0) % TOLD];
+                if *told != place {
+                    *told = place;
+                    (self.touch)(chunk, word);
                 }
             }
         }
@@ -200,7 +203,7 @@ mod tests {
         let mut all = BTreeSet::new();
         // SAFETY: as the tests make them, for kernels of these parameters.
         let known = unsafe {
-            touched(arguments, (&KERNELS, ranges), answers(sizes), |chunk| {
+            touched(arguments, (&KERNELS, ranges), answers(sizes), |chunk, _| {
                 all.insert(chunk);
             })
         };
@@ -266,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_is_not_told_for_each_pointer_into_it() {
+    fn a_place_is_not_told_for_each_pointer_into_it() {
         let (ranges, _) = chunks();
         let mut words: Vec<u64> = (0..512).map(|number| SPACE + number * 8).collect();
         let mut pointers = [words.as_mut_ptr().cast()];
@@ -277,8 +280,8 @@ mod tests {
         };
         let mut times = 0;
         // SAFETY: one parameter, of 4 KiB.
-        assert!(unsafe { touched(arguments, (&KERNELS, &ranges), answers(&[4096]), |_| times += 1) });
-        assert_eq!(times, 1);
+        assert!(unsafe { touched(arguments, (&KERNELS, &ranges), answers(&[4096]), |_, _| times += 1) });
+        assert_eq!(times, 4096 / 512);
     }
 
     #[test]
@@ -317,9 +320,9 @@ mod tests {
             extra: std::ptr::null_mut(),
         };
         // SAFETY: one parameter, which is not read.
-        assert!(!unsafe { touched(arguments, (&KERNELS, &ranges), |_| Answer::Unknown, |_| unreachable!()) });
+        assert!(!unsafe { touched(arguments, (&KERNELS, &ranges), |_| Answer::Unknown, |_, _| unreachable!()) });
         let empty = Box::new(Ranges::new());
         // SAFETY: as above.
-        assert!(unsafe { touched(arguments, (&KERNELS, &empty), |_| unreachable!(), |_| unreachable!()) });
+        assert!(unsafe { touched(arguments, (&KERNELS, &empty), |_| unreachable!(), |_, _| unreachable!()) });
     }
 }

@@ -106,7 +106,7 @@ impl Program {
         for launch in 0..count {
             // SAFETY: the arguments were made for a kernel of that shape.
             let known = unsafe {
-                let tell = |chunk| touch(chunk, launch);
+                let tell = |chunk, _| touch(chunk, launch);
                 touched(self.arguments(launch), (&KERNELS, ranges), |number| self.shape.answer(number), tell)
             };
             assert!(known);
@@ -119,7 +119,7 @@ impl Program {
             let number = temperature.launch();
             // SAFETY: as above.
             let known = unsafe {
-                let tell = |chunk| temperature.touch(chunk, number);
+                let tell = |chunk, address| temperature.touch(chunk, number, address);
                 touched(self.arguments(launch), (&KERNELS, ranges), |number| self.shape.answer(number), tell)
             };
             assert!(known);
