@@ -116,7 +116,7 @@ pub(crate) fn check(call: &'static str, code: Code) -> Result<(), Error> {
 }
 
 #[cfg(target_os = "linux")]
-mod open {
+pub(crate) mod open {
     use std::ffi::{CStr, CString, c_void};
     use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
@@ -124,10 +124,10 @@ mod open {
     use crate::error::Error;
 
     #[derive(Clone, Copy)]
-    pub(super) struct Library(*mut c_void);
+    pub(crate) struct Library(*mut c_void);
 
     /// Opens `path`, for good.
-    pub(super) fn open(path: &Path) -> Result<Library, Error> {
+    pub(crate) fn open(path: &Path) -> Result<Library, Error> {
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::Text)?;
         // SAFETY: `name` ends in a zero byte. What the library's constructors do is the caller's promise.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE) };
@@ -148,7 +148,7 @@ mod open {
     }
 
     /// The address of an exported function.
-    pub(super) fn find(library: Library, name: &str) -> Option<*const c_void> {
+    pub(crate) fn find(library: Library, name: &str) -> Option<*const c_void> {
         let name = CString::new(name).ok()?;
         // SAFETY: the library is never closed, and `name` ends in a zero byte.
         let address = unsafe { libc::dlsym(library.0, name.as_ptr()) };

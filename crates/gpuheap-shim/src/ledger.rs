@@ -12,7 +12,7 @@ use std::thread;
 
 pub(crate) use gpuheap_ledger::file::Limits;
 use gpuheap_ledger::layout::{MAGIC, limit_of};
-use gpuheap_ledger::{Identity, Kind, Shared, Slot};
+use gpuheap_ledger::{Identity, Kind, Name, Shared, Slot};
 
 pub(crate) use gpuheap_ledger::{DEVICES, HOST};
 
@@ -64,6 +64,7 @@ impl Ledger {
             shared.sweep(own);
             take()
         })?;
+        shared.slots[number].set_name(Name::own());
         shared.slots[number].program.store(program, Ordering::SeqCst);
         shared.used.fetch_max(number as u64 + 1, Ordering::SeqCst);
         shared.joined.fetch_add(1, Ordering::SeqCst);
@@ -81,7 +82,8 @@ impl Ledger {
         let taken = self.try_take(kind, device, bytes);
         if let (false, Some(limit)) = (taken, limit_of(kind, device)) {
             let figures = [bytes, self.used(limit), self.limit(limit)];
-            self.shared.denials.note(Identity::from_number(self.process), device, kind, figures);
+            let owner = (Identity::from_number(self.process), self.slot().name());
+            self.shared.denials.note(owner, device, kind, figures);
         }
         taken
     }
