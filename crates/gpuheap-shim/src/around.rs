@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use gpuheap_cuda::raw::Code;
 
 use crate::depth::Inside;
-use crate::state;
+use crate::{events, state};
 
 /// The driver's function with the caller's arguments.
 pub(crate) type Call<'a> = &'a dyn Fn() -> Code;
@@ -23,7 +23,9 @@ pub(crate) fn around(driver: impl Fn() -> Code, body: impl FnOnce(Call<'_>) -> C
         said.set(Some(code));
         code
     };
-    match catch_unwind(AssertUnwindSafe(|| body(&call))) {
+    let answer = catch_unwind(AssertUnwindSafe(|| body(&call)));
+    events::settle();
+    match answer {
         Ok(code) => code,
         Err(payload) => {
             // Its destructor could panic as well.

@@ -16,6 +16,7 @@ use gpuheap_cuda::raw::{self, AccessDesc, AllocationHandle, AllocationProp, Code
 use crate::charge::{Charge, Kind};
 use crate::host::Piece;
 use crate::moving::{self, Moving};
+use crate::origin::{self, Origin};
 use crate::{moves, placement};
 use crate::ranges::CHUNKS;
 use crate::state::lock;
@@ -85,8 +86,9 @@ impl Chunk {
     pub(crate) fn new(moving: &Moving, bytes: usize, prop: AllocationProp, kind: Kind) -> Result<Arc<Self>, Code> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let device = prop.location.id;
-        let (charge, backing) = match on_device(moving, bytes, &prop, kind) {
-            Err(Code::OUT_OF_MEMORY) if moving.spills() => on_host(moving, bytes, device)?,
+        let origin = origin::of_caller();
+        let (charge, backing) = match on_device(moving, bytes, &prop, (kind, origin)) {
+            Err(Code::OUT_OF_MEMORY) if moving.spills() => on_host(moving, bytes, device, origin)?,
             other => other?,
         };
         let inner =
@@ -145,6 +147,7 @@ impl Chunk {
             }
             inner.address = Some(address);
             inner.access.clear();
+            inner.charge.at(address.0);
             drop(inner);
             // Of memory that is not in whole pages launches know nothing, so it counts as cold.
             let _ = CHUNKS.set(address.0 as u64, bytes as u64, self.number);
@@ -179,7 +182,8 @@ impl Chunk {
             if self.inner().address.is_some() {
                 return Err(Code::NOT_SUPPORTED);
             }
-            let (charge, backing) = on_device(moving, self.bytes, &self.prop, self.kind)?;
+            let origin = self.inner().charge.origin();
+            let (charge, backing) = on_device(moving, self.bytes, &self.prop, (self.kind, origin))?;
             let mut inner = self.inner();
             let former = (std::mem::replace(&mut inner.charge, charge), inner.backing.replace(backing));
             drop(inner);
@@ -212,17 +216,23 @@ pub(crate) fn on_device(
     moving: &Moving,
     bytes: usize,
     prop: &AllocationProp,
-    kind: Kind,
+    (kind, origin): (Kind, Origin),
 ) -> Result<(Charge, Backing), Code> {
-    let charge = Charge::take(kind, Some(prop.location.id), bytes).ok_or(Code::OUT_OF_MEMORY)?;
+    let device = Some(prop.location.id);
+    // Where the host may stand in, that the budget is used up is no refusal.
+    let charge = match moving.spills() {
+        true => Charge::try_take_for(origin, kind, device, bytes),
+        false => Charge::take_for(origin, kind, device, bytes),
+    };
+    let charge = charge.ok_or(Code::OUT_OF_MEMORY)?;
     let mut handle = AllocationHandle(0);
     // SAFETY: `handle` and `prop` outlive the call.
     let code = unsafe { (moving.api().cuMemCreate)(&raw mut handle, bytes, prop, 0) };
     if code.is_success() { Ok((charge, Backing::Device(handle))) } else { Err(code) }
 }
 
-fn on_host(moving: &Moving, bytes: usize, device: DeviceId) -> Result<(Charge, Backing), Code> {
-    let charge = Charge::take(Kind::Spilled, Some(device), bytes).ok_or(Code::OUT_OF_MEMORY)?;
+fn on_host(moving: &Moving, bytes: usize, device: DeviceId, origin: Origin) -> Result<(Charge, Backing), Code> {
+    let charge = Charge::take_for(origin, Kind::Spilled, Some(device), bytes).ok_or(Code::OUT_OF_MEMORY)?;
     placement::watch();
     // What the host does not have is for the program memory that the device does not have.
     let piece = moving.device(device).and_then(|device| moving.pool.take(&device, bytes));

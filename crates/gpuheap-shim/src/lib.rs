@@ -18,6 +18,8 @@
 //! | `linear`, `ordered`, `paging`, `others`, `contexts`, `sizes` | the bodies of overridden functions, by subject |
 //! | `state` | what is alive: allocations, physical memory and its mappings, pools; given up and made anew after a fork |
 //! | `charge` | bytes that are charged to a kind and a device as long as something is alive |
+//! | `origin` | which library asked: the stack up to the first code that says so, and stacks seen before |
+//! | `events` | what happens to memory, written to a file of the run |
 //! | `ledger` | the figures, in memory that processes share and that outlives them; budgets. Its form is `gpuheap-ledger`'s |
 //! | `ranges` | which chunk is at an address |
 //! | `parameters` | where kernels have parameters that can hold addresses |
@@ -32,6 +34,8 @@
 //! | --- | --- |
 //! | `GPUHEAP_LEDGER` | the file that all processes of a run share; without it a process counts for itself |
 //! | `GPUHEAP_BUDGET` | bytes that the run may hold on each device, as a plain number; the first process of a ledger writes it there. Nothing here can complain about another text, so whoever sets it checks it |
+//! | `GPUHEAP_RUN` | the folder of the run: what happens to memory is written there, to a file for each process |
+//! | `GPUHEAP_EVENTS` | the most records of such a file; without it about a million, with 0 there is no file |
 //!
 //! `gpuheap_shim_bytes(kind, device)` reads a figure, `gpuheap_shim_version()` tells the shim from a driver.
 //!
@@ -77,11 +81,13 @@ mod converted;
 mod depth;
 mod gate;
 mod host;
+mod events;
 mod ledger;
 mod linear;
 mod moves;
 mod moving;
 mod ordered;
+mod origin;
 mod others;
 mod overrides;
 mod paging;

@@ -9,10 +9,12 @@ use std::sync::Arc;
 
 use gpuheap_cuda::raw::{AccessDesc, AllocationHandle, Code, DevicePtr};
 use gpuheap_cuda::{Context, Error, Event, Stream};
+use gpuheap_ledger::events::What;
 
 use crate::charge::{Charge, Kind};
 use crate::chunks::{Backing, Chunk, on_device};
 use crate::host::Piece;
+use crate::events;
 use crate::moving::Moving;
 
 /// How many copies are under way at once.
@@ -58,10 +60,11 @@ impl<'a> Mover<'a> {
         let mut pieces = self.moving.pool.take_all(device, &sizes).into_iter();
         let start = |chunk: &Arc<Chunk>| {
             let (Some(piece), Some(address)) = (pieces.next(), chunk.inner().address) else { return Ok(None) };
+            let origin = chunk.inner().charge.origin();
             let charge = match rest {
-                Rest::Behind => Charge::take(Kind::Spilled, Some(chunk.device), chunk.bytes),
+                Rest::Behind => Charge::take_for(origin, Kind::Spilled, Some(chunk.device), chunk.bytes),
                 // A process that sleeps may have what it needs of the host.
-                Rest::Away => Some(Charge::hold(Kind::Spilled, Some(chunk.device), chunk.bytes)),
+                Rest::Away => Some(Charge::hold(origin, Kind::Spilled, Some(chunk.device), chunk.bytes)),
             };
             let Some(charge) = charge else { return Ok(None) };
             self.copy(piece.window(), address, chunk.bytes)?;
@@ -74,7 +77,8 @@ impl<'a> Mover<'a> {
     /// Moves chunks back to the device, in that order, until there is no more room there.
     pub(crate) fn back(&self, chunks: &[Arc<Chunk>]) -> Result<Moved, Error> {
         let start = |chunk: &Arc<Chunk>| {
-            let Ok((charge, backing)) = on_device(self.moving, chunk.bytes, &chunk.prop, chunk.kind) else {
+            let origin = chunk.inner().charge.origin();
+            let Ok((charge, backing)) = on_device(self.moving, chunk.bytes, &chunk.prop, (chunk.kind, origin)) else {
                 return Ok(None);
             };
             let window = self.come(chunk, charge, backing)?;
@@ -182,6 +186,7 @@ impl<'a> Mover<'a> {
         inner.backing = Some(backing);
         let given_back = std::mem::replace(&mut inner.charge, charge);
         drop(inner);
+        events::note(What::MovedOut, given_back.memory(), address.0);
         // SAFETY: made for this chunk, mapped nowhere any more, and known to nobody else.
         surely(|| unsafe { (self.moving.api().cuMemRelease)(former) });
         drop(given_back);
@@ -220,8 +225,10 @@ impl<'a> Mover<'a> {
         }
         let mut inner = chunk.inner();
         inner.backing = Some(Backing::Device(handle));
+        let memory = charge.memory();
         let given_back = std::mem::replace(&mut inner.charge, charge);
         drop(inner);
+        events::note(What::MovedIn, memory, address.0);
         drop(given_back);
         Ok(Some((piece, address)))
     }

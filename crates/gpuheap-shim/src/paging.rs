@@ -74,6 +74,7 @@ pub(crate) fn create(
     if code.is_success()
         && let Some(handle) = result(handle)
     {
+        charge.at(usize::try_from(handle.0).unwrap_or(0));
         let physical = Held::Fixed(Arc::new(Physical { charge: Mutex::new(charge) }));
         lock(&state::get().paging).handles.insert(handle.0, (1, physical));
     }
@@ -87,6 +88,7 @@ pub(crate) fn import(call: Call<'_>, handle: *mut AllocationHandle, _shared: *mu
         // How large it is, its mapping will tell.
         && let Some(charge) = Charge::take(Kind::Imported, None, 0)
     {
+        charge.at(usize::try_from(handle.0).unwrap_or(0));
         let physical = Held::Fixed(Arc::new(Physical { charge: Mutex::new(charge) }));
         lock(&state::get().paging).handles.insert(handle.0, (1, physical));
     }

@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use gpuheap_cuda::Error;
 use gpuheap_cuda::raw::DeviceId;
-use gpuheap_ledger::State as Phase;
+use gpuheap_ledger::events::What;
+use gpuheap_ledger::{Kind, Origin, State as Phase};
 use gpuheap_ledger::control::Done;
 
 use crate::chunks::{Backing, Chunk};
-use crate::ledger::DEVICES;
+use crate::events::{self, Memory};
+use crate::ledger::{DEVICES, HOST};
 use crate::moves::{Moved, Mover, Rest};
 use crate::moving::Moving;
 use crate::quiet::{self, Busy};
@@ -94,6 +96,7 @@ pub(crate) fn fall_asleep(moving: &'static Moving, state: &'static State, keep: 
     }
     set_phase(state, Phase::Asleep);
     closed.stay();
+    note(What::Yielded, moved.0, start);
     Ok(done(state, moved.0, start))
 }
 
@@ -126,7 +129,14 @@ pub(crate) fn wake_up(moving: &'static Moving, state: &'static State) -> Result<
     }
     set_phase(state, Phase::Running);
     state.gate.reopen();
+    note(What::Woken, moved, start);
     Ok(done(state, moved, start))
+}
+
+/// Writes down that all of the process moved.
+fn note(what: What, moved: Moved, start: Instant) {
+    let memory = Memory { kind: Kind::Spilled, origin: Origin::default(), place: HOST, bytes: moved.bytes };
+    events::note(what, memory, usize::try_from(start.elapsed().as_micros()).unwrap_or(usize::MAX));
 }
 
 /// How the process is.

@@ -34,7 +34,6 @@ pub(crate) enum Key {
 /// Something alive.
 #[derive(Debug)]
 pub(crate) struct Allocation {
-    #[expect(dead_code, reason = "it gives its bytes back when it is dropped")]
     pub(crate) charge: Charge,
     /// The context that takes it along when it ends; 0 if there is none.
     pub(crate) context: usize,
@@ -140,6 +139,8 @@ impl State {
 
     /// Enters something alive.
     pub(crate) fn put(&self, key: Key, allocation: Allocation) {
+        let (Key::Address(address) | Key::Array(address) | Key::External(address)) = key;
+        allocation.charge.at(address);
         let former = self.shard(key).insert(key, allocation);
         // If there was one, the driver freed it without being asked.
         drop(former);

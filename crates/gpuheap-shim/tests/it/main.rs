@@ -5,6 +5,7 @@
 
 mod budgets;
 mod loading;
+mod origins;
 mod programs;
 mod rig;
 mod sleeping;
