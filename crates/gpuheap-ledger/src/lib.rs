@@ -11,6 +11,7 @@
 //! | [`denials`] | the last requests that the budget refused: a ring that many write at once |
 //! | [`kind`] | what memory is, and whether it counts against the budget |
 //! | [`identity`] | which process a slot belongs to, and whether it is alive |
+//! | [`uuid`] | which device a place is of, whatever number it has in a process |
 //! | [`file`] | a new ledger as a file |
 //! | [`snapshot`] | a ledger read without mapping it, as plain numbers |
 //! | [`control`] | requests and replies over the socket of a process |
@@ -24,9 +25,11 @@ pub mod identity;
 pub mod kind;
 pub mod layout;
 pub mod snapshot;
+pub mod uuid;
 
 pub use denials::Denial;
 pub use identity::Identity;
 pub use kind::{KINDS, Kind};
 pub use layout::{DEVICES, HOST, LIMITS, ORIGINS, Shared, Slot, State};
 pub use snapshot::{Process, Reader, Snapshot};
+pub use uuid::Uuid;

@@ -2,18 +2,10 @@
 
 use gpuheap_cuda::raw::DeviceId;
 
-use crate::ledger::{DEVICES, HOST};
+use crate::devices::place;
 use crate::state;
 
 pub use gpuheap_ledger::Kind;
-
-/// Where a device has its figures; what is no device is the host.
-pub(crate) fn place(device: Option<DeviceId>) -> usize {
-    match device.map(usize::try_from) {
-        Some(Ok(device)) => device.min(DEVICES - 1),
-        _ => HOST,
-    }
-}
 
 /// What no device will ever have. The driver refuses such a request; sums of such sizes would not fit.
 const ABSURD: u64 = 1 << 56;
@@ -62,15 +54,5 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         state::get().ledger.give_back(self.kind, self.place, self.bytes);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_device_has_its_place_and_the_rest_share_the_last() {
-        assert_eq!((place(Some(3)), place(Some(99)), place(Some(-1)), place(None)), (3, 15, HOST, HOST));
     }
 }

@@ -18,6 +18,7 @@
 //! | `state` | what is alive: allocations, physical memory and its mappings, pools; given up and made anew after a fork |
 //! | `charge` | bytes that are charged to a kind and a device as long as something is alive |
 //! | `ledger` | the figures, in memory that processes share and that outlives them; budgets. Its form is `gpuheap-ledger`'s |
+//! | `devices` | where each device has its figures, whatever number it has in the process |
 //! | `depth` | the calling thread's depth |
 //!
 //! # Settings
@@ -66,6 +67,7 @@ mod around;
 mod charge;
 mod contexts;
 mod depth;
+mod devices;
 mod ledger;
 mod linear;
 mod ordered;
