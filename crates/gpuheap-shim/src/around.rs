@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use gpuheap_cuda::raw::Code;
 
 use crate::depth::Inside;
+use crate::ledger;
 
 /// The driver's function with the caller's arguments.
 pub(crate) type Call<'a> = &'a dyn Fn() -> Code;
@@ -20,7 +21,14 @@ pub(crate) fn around(driver: impl Fn() -> Code, body: impl FnOnce(Call<'_>) -> C
         said.set(Some(code));
         code
     };
-    match catch_unwind(AssertUnwindSafe(|| body(&call))) {
+    let counted = || {
+        let code = body(&call);
+        if code.is_success() {
+            ledger::after_success();
+        }
+        code
+    };
+    match catch_unwind(AssertUnwindSafe(counted)) {
         Ok(code) => code,
         Err(payload) => {
             // Its destructor could panic as well.
