@@ -40,7 +40,7 @@ mod stream;
 pub mod symbols;
 
 pub use api::Api;
-pub use context::{Context, DeviceMemory};
+pub use context::{Context, Current, DeviceMemory};
 pub use device::{Attribute, Device};
 pub use error::Error;
 pub use library::{Driver, OLDEST_VERSION};

@@ -1,6 +1,6 @@
 //! Opening the driver.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -58,6 +58,26 @@ impl Driver {
         Ok(Self(Arc::new(Inner { api, path: path.to_owned(), version: found })))
     }
 
+    /// A driver that is loaded already, by whoever started it: nothing is opened and nothing is started. `find` gives
+    /// the address of each function by the symbol under which the driver exports it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Function`] if it lacks one that is needed.
+    ///
+    /// # Safety
+    ///
+    /// Each address that `find` gives must be that of a function with the driver's signature of that name, for good.
+    pub unsafe fn attach(path: &Path, find: impl Fn(&'static str) -> Option<*const c_void>) -> Result<Self, Error> {
+        // SAFETY: the caller's promise.
+        let api = unsafe { Api::find(find) };
+        let api = api.map_err(|function| Error::Function { path: path.to_owned(), function })?;
+        let mut version: c_int = 0;
+        // SAFETY: `version` outlives the call.
+        check("cuDriverGetVersion", unsafe { (api.cuDriverGetVersion)(&raw mut version) })?;
+        Ok(Self(Arc::new(Inner { api, path: path.to_owned(), version: u32::try_from(version).unwrap_or(0) })))
+    }
+
     /// The table of functions.
     #[must_use]
     pub fn api(&self) -> &Api {
@@ -74,6 +94,11 @@ impl Driver {
     #[must_use]
     pub fn version(&self) -> u32 {
         self.0.version
+    }
+
+    /// The device of that ordinal.
+    pub fn device(&self, ordinal: c_int) -> Result<Device, Error> {
+        Device::new(self.clone(), ordinal)
     }
 
     /// The devices that this process may use.

@@ -14,17 +14,21 @@
 //! | [`name`] | what the system calls a process |
 //! | [`file`] | a new ledger as a file |
 //! | [`snapshot`] | a ledger read without mapping it, as plain numbers |
+//! | [`origin`] | who asked for memory |
+//! | [`events`] | what happened to memory in one process: a file of records |
 //! | [`control`] | requests and replies over the socket of a process |
 #![cfg(unix)]
 #![forbid(unsafe_code)]
 
 pub mod control;
 pub mod denials;
+pub mod events;
 pub mod file;
 pub mod identity;
 pub mod kind;
 pub mod layout;
 pub mod name;
+pub mod origin;
 pub mod snapshot;
 
 pub use denials::Denial;
@@ -32,4 +36,5 @@ pub use identity::Identity;
 pub use kind::{KINDS, Kind};
 pub use layout::{DEVICES, HOST, LIMITS, ORIGINS, Shared, Slot, State};
 pub use name::Name;
+pub use origin::Origin;
 pub use snapshot::{Process, Reader, Snapshot};
