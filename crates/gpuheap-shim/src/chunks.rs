@@ -18,10 +18,10 @@ use crate::host::Mapped;
 use crate::locked::Locked;
 use crate::moving::{self, Moving};
 use crate::origin::{self, Origin};
-use crate::{moves, placement};
 use crate::ranges::CHUNKS;
 use crate::state::lock;
 use crate::temperature::TEMPERATURE;
+use crate::{moves, placement};
 
 /// Where the content of a chunk is.
 #[derive(Debug)]
@@ -92,12 +92,20 @@ impl Chunk {
             Err(Code::OUT_OF_MEMORY) if moving.spills() => on_host(moving, bytes, device, origin)?,
             other => other?,
         };
-        let inner =
-            Inner { backing: Some(backing), charge, address: None, access: Vec::new(), is_pinned: false };
+        let inner = Inner { backing: Some(backing), charge, address: None, access: Vec::new(), is_pinned: false };
         let token = TOKEN | NEXT.fetch_add(1, Ordering::Relaxed);
         let number = moving.numbers.take();
         TEMPERATURE.reset(number);
-        Ok(Arc::new(Self { bytes, device, kind, prop, token, number, warmth: AtomicU64::new(0), inner: Mutex::new(inner) }))
+        Ok(Arc::new(Self {
+            bytes,
+            device,
+            kind,
+            prop,
+            token,
+            number,
+            warmth: AtomicU64::new(0),
+            inner: Mutex::new(inner),
+        }))
     }
 
     /// What a program has for a handle.

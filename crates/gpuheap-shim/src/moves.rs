@@ -13,9 +13,9 @@ use gpuheap_ledger::events::What;
 
 use crate::charge::{Charge, Kind};
 use crate::chunks::{Backing, Chunk, on_device};
+use crate::events;
 use crate::host::Mapped;
 use crate::locked::Locked;
-use crate::events;
 use crate::moving::Moving;
 
 /// How many copies are under way at once.
@@ -305,7 +305,13 @@ impl<'a> Mover<'a> {
         check("cuMemUnmap", surely(|| unsafe { (self.moving.api().cuMemUnmap)(address, bytes) }))
     }
 
-    fn map(&self, address: DevicePtr, bytes: usize, handle: AllocationHandle, access: &[AccessDesc]) -> Result<(), Error> {
+    fn map(
+        &self,
+        address: DevicePtr,
+        bytes: usize,
+        handle: AllocationHandle,
+        access: &[AccessDesc],
+    ) -> Result<(), Error> {
         // SAFETY: the addresses are reserved, by the program or by this library, and nothing is mapped there.
         check("cuMemMap", unsafe { (self.moving.api().cuMemMap)(address, bytes, 0, handle, 0) })?;
         if access.is_empty() {

@@ -69,7 +69,13 @@ impl Moving {
     fn new() -> Option<Self> {
         // SAFETY: the driver's functions by its own names, from the handle of the driver, which stays.
         let driver = unsafe { Driver::attach(Path::new("libcuda-real.so"), real::find) }.ok()?;
-        Some(Self { driver, mapped: Pool::default(), locked: Pool::default(), numbers: Numbers::default(), spills: state::get().ledger.spill() > 0 })
+        Some(Self {
+            driver,
+            mapped: Pool::default(),
+            locked: Pool::default(),
+            numbers: Numbers::default(),
+            spills: state::get().ledger.spill() > 0,
+        })
     }
 
     /// The driver's functions.

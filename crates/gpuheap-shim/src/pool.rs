@@ -62,7 +62,8 @@ impl<P: Piece> Pool<P> {
                 *count = count.saturating_sub(free.len());
             }
         }
-        let orders: Vec<usize> = missing.into_iter().flat_map(|(bytes, count)| (0..count).map(move |_| bytes)).collect();
+        let orders: Vec<usize> =
+            missing.into_iter().flat_map(|(bytes, count)| (0..count).map(move |_| bytes)).collect();
         self.make_all(device, orders);
         let mut pieces = Vec::with_capacity(sizes.len());
         for bytes in sizes {
@@ -114,5 +115,4 @@ impl<P: Piece> Pool<P> {
     pub(crate) fn give(&self, piece: P) {
         lock(&self.free).entry(piece.bytes()).or_default().push(piece);
     }
-
 }
