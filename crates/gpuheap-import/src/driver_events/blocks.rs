@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use gpuheap_ledger::events::{Events, Record, What};
 use gpuheap_ledger::{HOST, Kind, Origin};
 use gpuheap_record::{
-    Block, BlockState, Bytes, DeviceId, DeviceRecording, Event, EventKind, Frame, Note, Recording, Segment,
-    SegmentKind, StackId,
+    Block, BlockState, Bytes, DRIVER_FILE, DeviceId, DeviceRecording, Event, EventKind, Frame, Note, Recording,
+    Segment, SegmentKind, StackId,
 };
 
 use super::order::{Action, Step};
@@ -198,11 +198,12 @@ impl Blocks {
             return *stack;
         }
         let name = self.names.get(process).map_or("", String::as_str);
-        let file = recording.strings.intern("");
-        let frames = [origin.title(), call_of(kind), name].map(|function| {
-            let function = recording.strings.intern(function);
-            recording.frames.insert(Frame { function, file, line: 0 })
-        });
+        let frames =
+            [(origin.title(), ""), (call_of(kind), DRIVER_FILE), (name, DRIVER_FILE)].map(|(function, file)| {
+                let file = recording.strings.intern(file);
+                let function = recording.strings.intern(function);
+                recording.frames.insert(Frame { function, file, line: 0 })
+            });
         let stack = recording.stacks.intern(&frames);
         self.stacks.insert((process, kind, origin), stack);
         stack
