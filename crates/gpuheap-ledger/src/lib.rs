@@ -11,6 +11,7 @@
 //! | [`denials`] | the last requests that the budget refused: a ring that many write at once |
 //! | [`kind`] | what memory is, and whether it counts against the budget |
 //! | [`identity`] | which process a slot belongs to, and whether it is alive |
+//! | [`name`] | what the system calls a process |
 //! | [`file`] | a new ledger as a file |
 //! | [`snapshot`] | a ledger read without mapping it, as plain numbers |
 //! | [`origin`] | who asked for memory |
@@ -26,6 +27,7 @@ pub mod file;
 pub mod identity;
 pub mod kind;
 pub mod layout;
+pub mod name;
 pub mod origin;
 pub mod snapshot;
 
@@ -33,5 +35,6 @@ pub use denials::Denial;
 pub use identity::Identity;
 pub use kind::{KINDS, Kind};
 pub use layout::{DEVICES, HOST, LIMITS, ORIGINS, Shared, Slot, State};
+pub use name::Name;
 pub use origin::Origin;
 pub use snapshot::{Process, Reader, Snapshot};

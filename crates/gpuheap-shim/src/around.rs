@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use gpuheap_cuda::raw::Code;
 
 use crate::depth::Inside;
-use crate::events;
+use crate::{events, state};
 
 /// The driver's function with the caller's arguments.
 pub(crate) type Call<'a> = &'a dyn Fn() -> Code;
@@ -15,6 +15,8 @@ pub(crate) type Call<'a> = &'a dyn Fn() -> Code;
 /// to count, no more: the caller gets what the driver said, which is asked now if it was not before.
 pub(crate) fn around(driver: impl Fn() -> Code, body: impl FnOnce(Call<'_>) -> Code) -> Code {
     let Some(_inside) = Inside::enter() else { return driver() };
+    // Whoever moves memory waits until this call is over, and holds it back if it comes too late.
+    let _pass = state::get().gate.enter();
     let said = Cell::new(None);
     let call = || {
         let code = driver();

@@ -54,9 +54,21 @@ impl Charge {
 
     /// As [`Charge::take`], for a request that has another chance if this fails: nobody is told.
     pub(crate) fn try_take(kind: Kind, device: Option<DeviceId>, bytes: usize) -> Option<Self> {
+        Self::try_take_for(origin::of_caller(), kind, device, bytes)
+    }
+
+    /// The same, to somebody who is known already.
+    pub(crate) fn try_take_for(origin: Origin, kind: Kind, device: Option<DeviceId>, bytes: usize) -> Option<Self> {
         let (place, bytes) = (place(device), sane(bytes as u64));
         let taken = state::get().ledger.try_take(kind, place, bytes);
-        taken.then(|| Self::begin(origin::of_caller(), kind, place, bytes))
+        taken.then(|| Self::begin(origin, kind, place, bytes))
+    }
+
+    /// Charges bytes that are taken already, or that nobody may refuse.
+    pub(crate) fn hold(origin: Origin, kind: Kind, device: Option<DeviceId>, bytes: usize) -> Self {
+        let (place, bytes) = (place(device), sane(bytes as u64));
+        state::get().ledger.add(kind, place, bytes);
+        Self::begin(origin, kind, place, bytes)
     }
 
     fn begin(origin: Origin, kind: Kind, place: usize, bytes: u64) -> Self {
@@ -89,6 +101,11 @@ impl Charge {
         }
         self.bytes = bytes;
         events::changed(self.charged, self.memory());
+    }
+
+    /// Who asked for it.
+    pub(crate) fn origin(&self) -> Origin {
+        self.origin
     }
 
     /// How much is charged.

@@ -10,9 +10,9 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::thread;
 
-use gpuheap_ledger::file::Limits;
+pub(crate) use gpuheap_ledger::file::Limits;
 use gpuheap_ledger::layout::{MAGIC, limit_of};
-use gpuheap_ledger::{Identity, Kind, Shared, Slot};
+use gpuheap_ledger::{Identity, Kind, Name, Shared, Slot};
 
 pub(crate) use gpuheap_ledger::{DEVICES, HOST};
 
@@ -26,17 +26,17 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Opens the ledger at `path`, or one for this process alone, and takes a slot. `budget` is written if none is there.
+    /// Opens the ledger at `path`, or one for this process alone, and takes a slot. `limits` are written if none are there.
     ///
     /// What cannot be opened or is full is no reason to fail for a program that never asked for any of this: it counts
     /// for itself then, with the budget for itself.
-    pub(crate) fn open(path: Option<&Path>, budget: u64) -> Self {
+    pub(crate) fn open(path: Option<&Path>, limits: Limits) -> Self {
         let shared = path.and_then(map_file).or_else(map_private);
         // Memory for the figures is a few hundred KiB. Without it there is a ledger that nobody else sees.
         let shared = shared.unwrap_or_else(|| zeroed());
         let ledger = Self::join(shared).or_else(|| Self::join(zeroed()));
         let ledger = ledger.unwrap_or(Self { shared, own: 0, process: 0 });
-        ledger.shared.offer(Limits { budget, spill: 0 });
+        ledger.shared.offer(limits);
         ledger
     }
 
@@ -64,6 +64,7 @@ impl Ledger {
             shared.sweep(own);
             take()
         })?;
+        shared.slots[number].set_name(Name::own());
         shared.slots[number].program.store(program, Ordering::SeqCst);
         shared.used.fetch_max(number as u64 + 1, Ordering::SeqCst);
         shared.joined.fetch_add(1, Ordering::SeqCst);
@@ -81,7 +82,8 @@ impl Ledger {
         let taken = self.try_take(kind, device, bytes);
         if let (false, Some(limit)) = (taken, limit_of(kind, device)) {
             let figures = [bytes, self.used(limit), self.limit(limit)];
-            self.shared.denials.note(Identity::from_number(self.process), device, kind, figures);
+            let owner = (Identity::from_number(self.process), self.slot().name());
+            self.shared.denials.note(owner, device, kind, figures);
         }
         taken
     }
@@ -164,6 +166,11 @@ impl Ledger {
     /// Whether there is a most: a device without a budget has none, spilled memory always has.
     fn is_limited(&self, limit: usize) -> bool {
         limit == HOST || self.budget(limit) > 0
+    }
+
+    /// The most bytes of the host that may stand behind addresses of devices; 0 is none.
+    pub(crate) fn spill(&self) -> u64 {
+        self.limit(HOST)
     }
 
     /// Whether any device has one.
@@ -262,7 +269,7 @@ mod tests {
     use super::*;
 
     fn ledger(budget: u64) -> Ledger {
-        Ledger::open(None, budget)
+        Ledger::open(None, Limits { budget: budget, spill: 0 })
     }
 
     #[test]
@@ -318,7 +325,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ledger");
         file::create(&path, Identity::own(), Limits { budget: 1000, spill: 0 }).unwrap();
-        let ledger = Ledger::open(Some(&path), 7);
+        let ledger = Ledger::open(Some(&path), Limits { budget: 7, spill: 0 });
         assert!(ledger.take(Kind::Linear, 2, 600));
         assert!(!ledger.try_take(Kind::Pools, 2, 500), "nothing is noted");
         assert!(!ledger.take(Kind::Pools, 2, 500));
@@ -344,12 +351,12 @@ mod tests {
     fn a_file_is_shared_and_the_dead_are_taken_out() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ledger");
-        let first = Ledger::open(Some(&path), 1000);
+        let first = Ledger::open(Some(&path), Limits { budget: 1000, spill: 0 });
         assert!(first.take(Kind::Linear, 0, 700));
         // As another process would: the same file, another slot. This process's own slot is not cleared by that, since
         // its owner is made another, one that is dead.
         first.slot().owner.store(Identity::from_number(4 << 32 | 1).number(), Ordering::SeqCst);
-        let second = Ledger::open(Some(&path), 5000);
+        let second = Ledger::open(Some(&path), Limits { budget: 5000, spill: 0 });
         assert_ne!(first.own, second.own);
         assert_eq!(second.budget(0), 1000, "the first one's word");
         assert_eq!(second.used(0), 700);
@@ -368,13 +375,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("other");
         std::fs::write(&path, "something else, and nothing of ours").unwrap();
-        let ledger = Ledger::open(Some(&path), 10);
+        let ledger = Ledger::open(Some(&path), Limits { budget: 10, spill: 0 });
         assert!(ledger.take(Kind::Linear, 0, 10));
         assert_eq!(std::fs::read(&path).unwrap(), b"something else, and nothing of ours");
         std::fs::write(&path, vec![b'x'; size_of::<Shared>()]).unwrap();
-        assert!(Ledger::open(Some(&path), 10).take(Kind::Linear, 0, 10));
+        assert!(Ledger::open(Some(&path), Limits { budget: 10, spill: 0 }).take(Kind::Linear, 0, 10));
         assert_eq!(std::fs::read(&path).unwrap(), vec![b'x'; size_of::<Shared>()]);
-        let unwritable = Ledger::open(Some(Path::new("/nowhere/ledger")), 10);
+        let unwritable = Ledger::open(Some(Path::new("/nowhere/ledger")), Limits { budget: 10, spill: 0 });
         assert!(!unwritable.take(Kind::Linear, 0, 11));
     }
 

@@ -10,7 +10,8 @@
 //!
 //! | module | what is there |
 //! | --- | --- |
-//! | `overrides` | the one list of overridden functions: exports, pointers to the driver's, names for tests |
+//! | `overrides` | the list of overridden functions: exports, pointers to the driver's, names for tests |
+//! | `submissions` | the list of those that give the device work: they pass the gate |
 //! | `around` | what is done around each call: re-entrancy, panics, a driver that lacks the function |
 //! | `real` | the driver behind: its handle, its functions, its answers to small questions |
 //! | `resolve` | `cuGetProcAddress` |
@@ -20,6 +21,11 @@
 //! | `origin` | which library asked: the stack up to the first code that says so, and stacks seen before |
 //! | `events` | what happens to memory, written to a file of the run |
 //! | `ledger` | the figures, in memory that processes share and that outlives them; budgets. Its form is `gpuheap-ledger`'s |
+//! | `ranges` | which chunk is at an address |
+//! | `parameters` | where kernels have parameters that can hold addresses |
+//! | `touched`, `temperature` | which chunks a launch names, and how warm that makes them |
+//! | `ledger` | the figures, in memory that processes share and that outlives them; budgets |
+//! | `identity` | which process a figure belongs to, and whether it is alive |
 //! | `depth` | the calling thread's depth |
 //!
 //! # Settings
@@ -68,20 +74,36 @@
 
 mod around;
 mod charge;
+mod chunks;
 mod contexts;
+mod control;
+mod converted;
 mod depth;
+mod gate;
+mod host;
 mod events;
 mod ledger;
 mod linear;
+mod moves;
+mod moving;
 mod ordered;
 mod origin;
 mod others;
 mod overrides;
 mod paging;
+mod placement;
+mod pointers;
+mod quiet;
+mod parameters;
+mod ranges;
 mod real;
 mod resolve;
 mod sizes;
+mod sleep;
 mod state;
+mod submissions;
+mod temperature;
+mod touched;
 
 pub use charge::Kind;
 pub use overrides::NAMES;

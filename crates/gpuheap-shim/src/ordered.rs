@@ -7,7 +7,7 @@ use crate::around::{Call, result};
 use crate::charge::{Charge, Kind};
 use crate::linear::leave_known;
 use crate::state::{self, Key, lock};
-use crate::{charge, real};
+use crate::{charge, converted, real};
 
 /// What a pool may take from the device at once for a small request.
 const CHUNK: usize = 32 << 20;
@@ -27,6 +27,9 @@ pub(crate) fn allocate_from(
 }
 
 pub(crate) fn free(call: Call<'_>, address: DevicePtr, _stream: Stream) -> Code {
+    if let Some(code) = converted::free(address) {
+        return code;
+    }
     // Memory of other kinds may be freed in order as well; it counts as free from the call on.
     let (code, known) = leave_known(call, Key::Address(address.0));
     if !known {

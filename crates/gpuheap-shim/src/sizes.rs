@@ -7,12 +7,16 @@ use gpuheap_cuda::raw::{Code, DeviceId};
 use crate::around::Call;
 use crate::charge::{self, Kind};
 use crate::state;
-use crate::{ordered, others, real};
+use crate::{control, ordered, others, real};
 
 /// `cuInit`: what may be needed later is made now, when nothing is in the way.
 pub(crate) fn start(call: Call<'_>, _flags: c_uint) -> Code {
     state::get();
-    call()
+    let code = call();
+    if code.is_success() {
+        control::start();
+    }
+    code
 }
 
 pub(crate) fn info(call: Call<'_>, free: *mut usize, total: *mut usize) -> Code {

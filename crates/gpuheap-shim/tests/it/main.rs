@@ -8,6 +8,7 @@ mod loading;
 mod origins;
 mod programs;
 mod rig;
+mod sleeping;
 mod support;
 
 // The conformance suite of drivers, with the shim as the driver.
