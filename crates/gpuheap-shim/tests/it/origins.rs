@@ -55,9 +55,9 @@ impl Askers {
         let mut command = self.rig.command(Driver::Shim, &self.program);
         let folders = [self.rig.driver_folder(Driver::Shim), self.rig.path("libraries")];
         command.env("LD_LIBRARY_PATH", std::env::join_paths(folders).unwrap());
-        command
-            .env("GPUHEAP_LEDGER", self.rig.path("ledger"))
-            .env("GPUHEAP_RUN", self.rig.path("run").env("GPUHEAP_MOVE", "0"));
+        command.env("GPUHEAP_LEDGER", self.rig.path("ledger")).env("GPUHEAP_RUN", self.rig.path("run"));
+        // Large memory stays one piece.
+        command.env("GPUHEAP_MOVE", "0");
         command.args(steps).stdin(Stdio::piped()).stdout(Stdio::piped());
         command
     }
