@@ -8,6 +8,7 @@
 //! | module | what is there |
 //! | --- | --- |
 //! | [`layout`] | the shared memory: header, a slot for each process; atomics only |
+//! | [`account`] | a process's place in it: slots taken and given up, bytes within limits |
 //! | [`denials`] | the last requests that the budget refused: a ring that many write at once |
 //! | [`kind`] | what memory is, and whether it counts against the budget |
 //! | [`identity`] | which process a slot belongs to, and whether it is alive |
@@ -18,6 +19,7 @@
 #![cfg(unix)]
 #![forbid(unsafe_code)]
 
+pub mod account;
 pub mod control;
 pub mod denials;
 pub mod file;
@@ -25,8 +27,13 @@ pub mod identity;
 pub mod kind;
 pub mod layout;
 pub mod snapshot;
+#[cfg(not(loom))]
+mod sync;
+#[cfg(loom)]
+pub mod sync;
 pub mod uuid;
 
+pub use account::{Account, Member};
 pub use denials::Denial;
 pub use identity::Identity;
 pub use kind::{KINDS, Kind};
