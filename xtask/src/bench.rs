@@ -1,7 +1,8 @@
 //! `cargo xtask bench`: `gpuheap explain` against CPython's own reader, and the speed of replays under other settings, on
-//! files that everyone can make.
+//! files that everyone can make. `cargo xtask bench shim`: what the shim costs a program.
 
 mod serve;
+pub(crate) mod shim;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -140,7 +141,12 @@ pub(crate) fn run(workspace: &Workspace, strict: bool) -> Result<(), Failure> {
     let name = "explain --html, 1 M: megabytes of the file";
     bars.push(Bar { name, value: file_bytes(&page)? as f64 / 1e6, limit: Limit::AtMost(PAGE_SIZE_BAR) });
     bars.extend(serve::run(workspace, pin, &binary, &huge)?);
-    for bar in &bars {
+    judge(&bars, strict)
+}
+
+/// Prints the bars, and with `strict` fails if one is missed.
+fn judge(bars: &[Bar], strict: bool) -> Result<(), Failure> {
+    for bar in bars {
         println!("{bar}");
     }
     let missed = bars.iter().filter(|bar| !bar.met()).count();

@@ -43,7 +43,7 @@ pub trait DeviceMemory {
 }
 
 /// As long as this is there, the context is the calling thread's current one.
-pub(crate) struct Current<'a> {
+pub struct Current<'a> {
     context: &'a Context,
     // The current context is the thread's own.
     not_send: PhantomData<*const ()>,
@@ -83,7 +83,7 @@ impl Context {
     }
 
     /// Makes it the current one until the guard is dropped.
-    pub(crate) fn enter(&self) -> Result<Current<'_>, Error> {
+    pub fn enter(&self) -> Result<Current<'_>, Error> {
         // SAFETY: the context is retained as long as `self` is there.
         check("cuCtxPushCurrent_v2", unsafe { (self.api().cuCtxPushCurrent_v2)(self.handle()) })?;
         Ok(Current { context: self, not_send: PhantomData })

@@ -12,6 +12,7 @@
 //! | [`symbols`] | every function of the API: base name, version, default stream, exported symbol |
 //! | `api` | the functions that are used here, as a table of pointers; the one list of their signatures |
 //! | `library` | opening the driver, errors included |
+//! | `look` | what the loader takes for the driver, without starting it |
 //! | `device`, `context` | devices and their primary contexts; copies and fills |
 //! | `linear` | `cuMemAlloc` and page-locked host memory |
 //! | `paging` | reservations, physical memory (of a device or of a NUMA node of the host), mappings with access |
@@ -30,6 +31,8 @@ mod device;
 mod error;
 mod library;
 mod linear;
+#[cfg(target_os = "linux")]
+mod look;
 mod module;
 mod paging;
 pub mod raw;
@@ -37,11 +40,13 @@ mod stream;
 pub mod symbols;
 
 pub use api::Api;
-pub use context::{Context, DeviceMemory};
+pub use context::{Context, Current, DeviceMemory};
 pub use device::{Attribute, Device};
 pub use error::Error;
 pub use library::{Driver, OLDEST_VERSION};
 pub use linear::{DeviceBuffer, HostBuffer};
+#[cfg(target_os = "linux")]
+pub use look::Look;
 pub use module::{Kernel, Launch, Module, Parameter};
 pub use paging::{Access, Location, Mapping, Physical, Reservation};
 pub use stream::{Event, Ordered, Stream};

@@ -1,6 +1,6 @@
 //! Opening the driver.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -58,6 +58,26 @@ impl Driver {
         Ok(Self(Arc::new(Inner { api, path: path.to_owned(), version: found })))
     }
 
+    /// A driver that is loaded already, by whoever started it: nothing is opened and nothing is started. `find` gives
+    /// the address of each function by the symbol under which the driver exports it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Function`] if it lacks one that is needed.
+    ///
+    /// # Safety
+    ///
+    /// Each address that `find` gives must be that of a function with the driver's signature of that name, for good.
+    pub unsafe fn attach(path: &Path, find: impl Fn(&'static str) -> Option<*const c_void>) -> Result<Self, Error> {
+        // SAFETY: the caller's promise.
+        let api = unsafe { Api::find(find) };
+        let api = api.map_err(|function| Error::Function { path: path.to_owned(), function })?;
+        let mut version: c_int = 0;
+        // SAFETY: `version` outlives the call.
+        check("cuDriverGetVersion", unsafe { (api.cuDriverGetVersion)(&raw mut version) })?;
+        Ok(Self(Arc::new(Inner { api, path: path.to_owned(), version: u32::try_from(version).unwrap_or(0) })))
+    }
+
     /// The table of functions.
     #[must_use]
     pub fn api(&self) -> &Api {
@@ -76,6 +96,11 @@ impl Driver {
         self.0.version
     }
 
+    /// The device of that ordinal.
+    pub fn device(&self, ordinal: c_int) -> Result<Device, Error> {
+        Device::new(self.clone(), ordinal)
+    }
+
     /// The devices that this process may use.
     pub fn devices(&self) -> Result<Vec<Device>, Error> {
         let mut count: c_int = 0;
@@ -91,7 +116,7 @@ pub(crate) fn check(call: &'static str, code: Code) -> Result<(), Error> {
 }
 
 #[cfg(target_os = "linux")]
-mod open {
+pub(crate) mod open {
     use std::ffi::{CStr, CString, c_void};
     use std::os::unix::ffi::OsStrExt;
     use std::path::Path;
@@ -99,10 +124,10 @@ mod open {
     use crate::error::Error;
 
     #[derive(Clone, Copy)]
-    pub(super) struct Library(*mut c_void);
+    pub(crate) struct Library(*mut c_void);
 
     /// Opens `path`, for good.
-    pub(super) fn open(path: &Path) -> Result<Library, Error> {
+    pub(crate) fn open(path: &Path) -> Result<Library, Error> {
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| Error::Text)?;
         // SAFETY: `name` ends in a zero byte. What the library's constructors do is the caller's promise.
         let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NODELETE) };
@@ -123,7 +148,7 @@ mod open {
     }
 
     /// The address of an exported function.
-    pub(super) fn find(library: Library, name: &str) -> Option<*const c_void> {
+    pub(crate) fn find(library: Library, name: &str) -> Option<*const c_void> {
         let name = CString::new(name).ok()?;
         // SAFETY: the library is never closed, and `name` ends in a zero byte.
         let address = unsafe { libc::dlsym(library.0, name.as_ptr()) };

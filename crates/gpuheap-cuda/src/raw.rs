@@ -4,10 +4,15 @@
 //! driver looks behind them. Structures have the layout of the C declarations for 64-bit systems, which the tests check.
 
 mod code;
+mod submission;
 
 use std::ffi::c_void;
 
 pub use code::Code;
+pub use submission::{
+    ArrayMapInfo, BatchMemOp, CigCaptureParams, DecompressParams, GraphEdge, HostFn, LaunchParams, Memcpy2d32,
+    Memcpy3d32, Memcpy3dPeer, MemcpyAttributes, MemcpyBatch3d, StreamCallback,
+};
 
 macro_rules! handles {
     ($($(#[doc = $doc:literal])* $name:ident;)*) => {$(
@@ -137,6 +142,11 @@ pub struct AllocationProp {
     /// Nothing yet.
     pub reserved: [u8; 4],
 }
+
+// SAFETY: a description; nothing here reaches through its pointer, which only Windows uses.
+unsafe impl Send for AllocationProp {}
+// SAFETY: as above.
+unsafe impl Sync for AllocationProp {}
 
 impl AllocationProp {
     /// Plain memory at `location`.

@@ -88,7 +88,10 @@ exports! {
         let mut state = ready()?;
         let physical = state.space.physical.get(&handle.0).filter(|physical| physical.handles > 0);
         let physical = physical.ok_or(Code::INVALID_VALUE)?;
-        if offset != 0 || flags != 0 || bytes != physical.backing.bytes || !address.0.is_multiple_of(GRANULARITY) {
+        if offset != 0 {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        if flags != 0 || bytes != physical.backing.bytes || !address.0.is_multiple_of(GRANULARITY) {
             return Err(Code::INVALID_VALUE);
         }
         state.space.reservation_of(address.0, bytes).ok_or(Code::INVALID_VALUE)?;

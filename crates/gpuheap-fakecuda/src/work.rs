@@ -160,6 +160,7 @@ impl State {
     pub(crate) fn close_stream(&mut self, stream: usize) {
         if let Some(state) = self.streams.get_mut(&stream) {
             state.closing = true;
+            state.capture = None;
             if !state.working {
                 self.streams.remove(&stream);
             }

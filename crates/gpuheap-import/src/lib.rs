@@ -14,6 +14,8 @@
 #![forbid(unsafe_code)]
 
 mod budget;
+#[cfg(unix)]
+pub mod driver_events;
 mod error;
 mod input;
 mod own;

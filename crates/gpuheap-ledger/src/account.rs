@@ -10,7 +10,8 @@
 
 use crate::identity::Identity;
 use crate::kind::Kind;
-use crate::layout::{HOST, MAGIC, Shared, Slot, limit_of};
+use crate::layout::{HOST, LIMITS, MAGIC, Shared, Slot, limit_of};
+use crate::name::Name;
 use crate::sync::{Ordering, in_one_order, yield_now};
 use crate::uuid::Uuid;
 
@@ -22,6 +23,8 @@ const TRIES: usize = if cfg!(loom) { 2 } else { 4 };
 pub struct Member {
     /// The process.
     pub process: Identity,
+    /// What the system calls it.
+    pub name: Name,
     /// A number that each program of a process has anew; not 0.
     pub program: u64,
     /// Whether another process is alive, as far as one can tell: [`Identity::is_alive`].
@@ -61,6 +64,7 @@ impl<'a> Account<'a> {
             sweep(shared, member);
             take()
         })?;
+        shared.slots[number].set_name(member.name);
         shared.slots[number].program.store(member.program, Ordering::SeqCst);
         shared.used.fetch_max(number as u64 + 1, Ordering::SeqCst);
         shared.joined.fetch_add(1, Ordering::SeqCst);
@@ -100,7 +104,7 @@ impl<'a> Account<'a> {
         let taken = self.try_take(kind, device, bytes);
         if let (false, Some(limit)) = (taken, limit_of(kind, device)) {
             let figures = [bytes, self.used(limit), self.limit(limit)];
-            self.shared.denials.note(self.member.process, device, kind, figures);
+            self.shared.denials.note((self.member.process, self.member.name), device, kind, figures);
         }
         taken
     }
@@ -120,10 +124,8 @@ impl<'a> Account<'a> {
         for attempt in 0..TRIES {
             slot.limited[limit].fetch_add(bytes, Ordering::SeqCst);
             in_one_order();
-            let used = self.used(limit);
-            if used <= most {
+            if self.used(limit) <= most {
                 slot.bytes[device][kind.number()].fetch_add(bytes, Ordering::SeqCst);
-                self.note_peak(limit, used);
                 return true;
             }
             slot.lower(&slot.limited[limit], bytes);
@@ -144,17 +146,27 @@ impl<'a> Account<'a> {
         slot.bytes[device][kind.number()].fetch_add(bytes, Ordering::SeqCst);
         if let Some(limit) = limit_of(kind, device) {
             slot.limited[limit].fetch_add(bytes, Ordering::SeqCst);
-            self.note_peak(limit, self.used(limit));
         }
     }
 
-    /// Notes the most that this process and the run ever held, `used` being what the run held a moment ago. Requests of
-    /// other threads that are about to be refused are in the slot as well; they take no peak beyond `used`.
-    fn note_peak(&self, limit: usize, used: u64) {
+    /// Notes the most that this process and the run ever held. What is charged before the driver is asked is not held
+    /// before it says yes: so this is called then.
+    pub fn note_peaks(&self) {
         let slot = self.slot();
-        let held = slot.limited[limit].load(Ordering::SeqCst).min(used);
-        slot.peak[limit].fetch_max(held, Ordering::SeqCst);
-        self.shared.peaks[limit].fetch_max(used, Ordering::SeqCst);
+        for limit in 0..LIMITS {
+            let held = slot.limited[limit].load(Ordering::SeqCst);
+            if held == 0 {
+                continue;
+            }
+            let mut used = self.used(limit);
+            if self.is_limited(limit) && used > self.limit(limit) {
+                // Another one's request that is about to be refused, or bytes that nobody could refuse.
+                yield_now();
+                used = self.used(limit);
+            }
+            slot.peak[limit].fetch_max(held.min(used), Ordering::SeqCst);
+            self.shared.peaks[limit].fetch_max(used, Ordering::SeqCst);
+        }
     }
 
     /// Takes charged bytes back.
@@ -192,6 +204,12 @@ impl<'a> Account<'a> {
     /// Whether there is a most: a device without a budget has none, spilled memory always has.
     fn is_limited(&self, limit: usize) -> bool {
         limit == HOST || self.budget(limit) > 0
+    }
+
+    /// The most bytes of the host that may stand behind addresses of devices; 0 is none.
+    #[must_use]
+    pub fn spill(&self) -> u64 {
+        self.limit(HOST)
     }
 
     /// Whether any device has one.

@@ -8,12 +8,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::identity::Identity;
 use crate::kind::Kind;
+use crate::name::Name;
 use crate::sync::{AtomicU64, Ordering};
 
 /// How many are kept.
 pub const KEPT: usize = if cfg!(loom) { 1 } else { 64 };
 /// Fields of an entry, without its sum.
-const FIELDS: usize = 8;
+const FIELDS: usize = 10;
 
 /// The ring.
 #[repr(C)]
@@ -40,6 +41,8 @@ pub struct Denial {
     pub number: u64,
     /// Who asked.
     pub owner: Identity,
+    /// What that is called.
+    pub name: Name,
     /// For which device; [`crate::HOST`] if for none.
     pub device: usize,
     /// For what.
@@ -56,11 +59,11 @@ pub struct Denial {
 
 impl Ring {
     /// Enters a request; its number is found and the time is now.
-    pub fn note(&self, owner: Identity, device: usize, kind: Kind, [bytes, used, limit]: [u64; 3]) {
+    pub fn note(&self, (owner, name): (Identity, Name), device: usize, kind: Kind, [bytes, used, limit]: [u64; 3]) {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
         let number = self.count.fetch_add(1, Ordering::SeqCst) + 1;
         let time = u64::try_from(time).unwrap_or(u64::MAX);
-        self.entry(number).put(&Denial { number, owner, device, kind, bytes, used, limit, time });
+        self.entry(number).put(&Denial { number, owner, name, device, kind, bytes, used, limit, time });
     }
 
     fn entry(&self, number: u64) -> &Entry {
@@ -113,19 +116,21 @@ impl Denial {
     fn values(&self) -> [u64; FIELDS] {
         let device = u64::try_from(self.device).unwrap_or(u64::MAX);
         let kind = u64::from(self.kind as u32);
-        [self.number, self.owner.number(), device, kind, self.bytes, self.used, self.limit, self.time]
+        let [name, rest] = self.name.words();
+        [self.number, self.owner.number(), name, rest, device, kind, self.bytes, self.used, self.limit, self.time]
     }
 
     /// What is at a place of the ring; nothing if it is empty or torn.
     pub(crate) fn read(place: usize, words: &[u64; Self::WORDS]) -> Option<Self> {
-        let [number, owner, device, kind, bytes, used, limit, time, found] = *words;
+        let [number, owner, name, rest, device, kind, bytes, used, limit, time, found] = *words;
         let is_there = number != 0 && usize::try_from((number - 1) % KEPT as u64) == Ok(place);
-        if !is_there || sum(&[number, owner, device, kind, bytes, used, limit, time]) != found {
+        if !is_there || sum(&[number, owner, name, rest, device, kind, bytes, used, limit, time]) != found {
             return None;
         }
         let kind = Kind::from_number(u32::try_from(kind).ok()?)?;
         let device = usize::try_from(device).ok()?;
-        Some(Self { number, owner: Identity::from_number(owner), device, kind, bytes, used, limit, time })
+        let (owner, name) = (Identity::from_number(owner), Name::from_words([name, rest]));
+        Some(Self { number, owner, name, device, kind, bytes, used, limit, time })
     }
 }
 
@@ -150,13 +155,13 @@ mod tests {
         let ring = Ring::default();
         assert_eq!(ring.read(), []);
         for bytes in 1..=100 {
-            ring.note(Identity::from_number(7), 3, Kind::Physical, [bytes, 2, 3]);
+            ring.note((Identity::from_number(7), Name::of(b"x")), 3, Kind::Physical, [bytes, 2, 3]);
         }
         let mut numbers: Vec<u64> = ring.read().iter().map(|denial| denial.number).collect();
         numbers.sort_unstable();
         assert_eq!(numbers, (37..=100).collect::<Vec<_>>());
         let last = ring.read().into_iter().max_by_key(|denial| denial.number).unwrap();
-        assert_eq!((last.owner.number(), last.device, last.kind), (7, 3, Kind::Physical));
+        assert_eq!((last.owner.number(), last.name, last.device, last.kind), (7, Name::of(b"x"), 3, Kind::Physical));
         assert_eq!((last.bytes, last.used, last.limit), (100, 2, 3));
         assert!(last.time > 1_600_000_000_000);
     }
@@ -170,13 +175,16 @@ mod tests {
                 let ring = &ring;
                 scope.spawn(move || {
                     for _ in 0..5000 {
-                        ring.note(Identity::from_number(writer), 1, Kind::Linear, [writer, writer * 2, writer * 3]);
+                        let name = Name::from_words([writer, 0]);
+                        let figures = [writer, writer * 2, writer * 3];
+                        ring.note((Identity::from_number(writer), name), 1, Kind::Linear, figures);
                     }
                 });
             }
             for _ in 0..300 {
                 for denial in ring.read() {
                     let writer = denial.owner.number();
+                    assert_eq!(denial.name, Name::from_words([writer, 0]));
                     assert_eq!((denial.bytes, denial.used, denial.limit), (writer, writer * 2, writer * 3));
                 }
             }
@@ -193,7 +201,7 @@ mod tests {
         ) {
             let [owner, bytes, used, limit] = values;
             let ring = Ring::default();
-            ring.note(Identity::from_number(owner), 0, Kind::Pools, [bytes, used, limit]);
+            ring.note((Identity::from_number(owner), Name::of(b"y")), 0, Kind::Pools, [bytes, used, limit]);
             let mut found = ring.entries[0].words();
             prop_assert!(Denial::read(0, &found).is_some_and(|denial| denial.bytes == bytes));
             prop_assert!(Denial::read(1, &found).is_none());

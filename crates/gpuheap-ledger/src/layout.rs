@@ -8,6 +8,7 @@
 use crate::denials::Ring;
 use crate::file::Limits;
 use crate::kind::{KINDS, Kind};
+use crate::name::Name;
 use crate::sync::{AtomicU64, Ordering};
 use crate::uuid::Uuid;
 
@@ -73,6 +74,8 @@ pub struct Slot {
     pub owner: AtomicU64,
     /// Tells what the owner was before an exec from what it is after; 0 until the slot is ready.
     pub program: AtomicU64,
+    /// What the system calls the process, as a [`Name`].
+    pub name: [AtomicU64; 2],
     /// By limit, bytes that count against it.
     pub limited: [AtomicU64; LIMITS],
     /// By limit, the most that this ever was.
@@ -177,7 +180,7 @@ impl Shared {
         }
         let single = [&slot.state, &slot.unseen, &slot.violations, &slot.program];
         let figures = slot.bytes.iter().flatten().chain(slot.origins.iter().flatten());
-        for figure in figures.chain(&slot.limited).chain(&slot.peak).chain(single) {
+        for figure in figures.chain(&slot.limited).chain(&slot.peak).chain(&slot.name).chain(single) {
             figure.store(0, Ordering::SeqCst);
         }
     }
@@ -217,6 +220,7 @@ impl Default for Shared {
             slots: std::array::from_fn(|_| Slot {
                 owner: AtomicU64::new(0),
                 program: AtomicU64::new(0),
+                name: zeroes(),
                 limited: zeroes(),
                 peak: zeroes(),
                 bytes: std::array::from_fn(|_| zeroes()),
@@ -237,6 +241,19 @@ fn zeroes<const N: usize>() -> [AtomicU64; N] {
 }
 
 impl Slot {
+    /// Enters what the process is called.
+    pub fn set_name(&self, name: Name) {
+        for (place, word) in self.name.iter().zip(name.words()) {
+            place.store(word, Ordering::SeqCst);
+        }
+    }
+
+    /// What the process is called.
+    #[must_use]
+    pub fn name(&self) -> Name {
+        Name::from_words([self.name[0].load(Ordering::SeqCst), self.name[1].load(Ordering::SeqCst)])
+    }
+
     /// Lowers one of the figures, not below zero.
     pub fn lower(&self, figure: &AtomicU64, bytes: u64) {
         let lowered = figure.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |held| Some(held.saturating_sub(bytes)));
@@ -294,7 +311,7 @@ mod tests {
     #[test]
     fn the_form_is_the_one_that_the_magic_says() {
         assert_eq!(&MAGIC.to_le_bytes(), b"gpuheap2");
-        assert_eq!(size_of::<Slot>(), 8 * (2 + 2 * 17 + 11 * 17 + 16 * 16 + 5));
+        assert_eq!(size_of::<Slot>(), 8 * (4 + 2 * 17 + 11 * 17 + 16 * 16 + 5));
         assert_eq!(
             size_of::<Shared>(),
             8 * (3 + 16 + 1 + 17 + 3 + 16 * 3) + size_of::<Ring>() + 256 * size_of::<Slot>()

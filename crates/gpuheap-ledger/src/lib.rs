@@ -12,9 +12,12 @@
 //! | [`denials`] | the last requests that the budget refused: a ring that many write at once |
 //! | [`kind`] | what memory is, and whether it counts against the budget |
 //! | [`identity`] | which process a slot belongs to, and whether it is alive |
+//! | [`name`] | what the system calls a process |
 //! | [`uuid`] | which device a place is of, whatever number it has in a process |
 //! | [`file`] | a new ledger as a file |
 //! | [`snapshot`] | a ledger read without mapping it, as plain numbers |
+//! | [`origin`] | who asked for memory |
+//! | [`events`] | what happened to memory in one process: a file of records |
 //! | [`control`] | requests and replies over the socket of a process |
 #![cfg(unix)]
 #![forbid(unsafe_code)]
@@ -22,10 +25,13 @@
 pub mod account;
 pub mod control;
 pub mod denials;
+pub mod events;
 pub mod file;
 pub mod identity;
 pub mod kind;
 pub mod layout;
+pub mod name;
+pub mod origin;
 pub mod snapshot;
 #[cfg(not(loom))]
 mod sync;
@@ -38,5 +44,7 @@ pub use denials::Denial;
 pub use identity::Identity;
 pub use kind::{KINDS, Kind};
 pub use layout::{DEVICES, HOST, LIMITS, ORIGINS, Shared, Slot, State};
+pub use name::Name;
+pub use origin::Origin;
 pub use snapshot::{Process, Reader, Snapshot};
 pub use uuid::Uuid;

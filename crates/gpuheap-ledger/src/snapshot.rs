@@ -14,6 +14,7 @@ use crate::denials::{self, Denial, Ring};
 use crate::identity::Identity;
 use crate::kind::{KINDS, Kind};
 use crate::layout::{DEVICES, HOST, LIMITS, MAGIC, ORIGINS, Place, SLOTS, Shared, Slot, State};
+use crate::name::Name;
 use crate::uuid::Uuid;
 
 /// Why a ledger cannot be read.
@@ -93,6 +94,8 @@ pub struct Snapshot {
 pub struct Process {
     /// Which process it is.
     pub identity: Identity,
+    /// What the system calls it.
+    pub name: Name,
     /// Whether it is alive, as far as one can tell.
     pub alive: bool,
     /// What it does.
@@ -221,6 +224,7 @@ fn process(words: &Words, slot: usize) -> Option<Process> {
     let identity = Identity::from_number(owner);
     Some(Process {
         identity,
+        name: Name::from_words(words.array(slot + offset_of!(Slot, name))),
         alive: identity.is_alive(),
         state: State::from_number(at(offset_of!(Slot, state))),
         limited: words.array(slot + offset_of!(Slot, limited)),
@@ -285,15 +289,17 @@ mod tests {
         let own = Identity::own();
         put(slots, Identity::of(own.process()).unwrap().number());
         put(slot, own.number() ^ 1);
-        put(slot + 2 + 3, 11);
-        put(slot + 2 + 16, 12);
-        put(slot + 2 + 17 + 3, 13);
-        put(slot + 2 + 34 + 3 * 11 + 2, 14);
-        put(slot + 2 + 34 + 17 * 11 + 3 * 16 + 15, 15);
+        put(slot + 2, u64::from_ne_bytes(*b"python3."));
+        put(slot + 3, u64::from_ne_bytes(*b"12\0\0\0\0\0\0"));
+        put(slot + 4 + 3, 11);
+        put(slot + 4 + 16, 12);
+        put(slot + 4 + 17 + 3, 13);
+        put(slot + 4 + 34 + 3 * 11 + 2, 14);
+        put(slot + 4 + 34 + 17 * 11 + 3 * 16 + 15, 15);
         for (index, value) in [2, 21, 22, 23, 24].into_iter().enumerate() {
-            put(slot + 2 + 34 + 17 * 11 + 16 * 16 + index, value);
+            put(slot + 4 + 34 + 17 * 11 + 16 * 16 + index, value);
         }
-        put(slots + 2 + 34 + 17 * 11 + 16 * 16 + 1, 100);
+        put(slots + 4 + 34 + 17 * 11 + 16 * 16 + 1, 100);
         put(3 + 16 + 1 + 17, 1000);
         let (uuid, other) = (Uuid::from_bytes([7; 16]), Uuid::from_bytes([8; 16]));
         for (index, value) in [uuid.key(), uuid.words()[0], uuid.words()[1], other.key()].into_iter().enumerate() {
@@ -305,6 +311,7 @@ mod tests {
         assert_eq!(snapshot.processes.len(), 2);
         assert!(snapshot.processes[0].alive && !snapshot.processes[1].alive);
         let process = &snapshot.processes[1];
+        assert_eq!(process.name.to_string(), "python3.12");
         assert_eq!((process.limited[3], process.spilled(), process.peak[3]), (11, 12, 13));
         assert_eq!((process.bytes(Kind::Physical, 3), process.origins[3][15]), (14, 15));
         assert_eq!((process.state, process.moved_out, process.moved_in), (State::Asleep, 21, 22));

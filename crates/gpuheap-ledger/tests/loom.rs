@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64 as Plain, Ordering};
 
 use gpuheap_ledger::file::Limits;
 use gpuheap_ledger::sync::{kill_after, killed};
-use gpuheap_ledger::{Account, Identity, Kind, Member, Shared, Slot, Uuid};
+use gpuheap_ledger::{Account, Identity, Kind, Member, Name, Shared, Slot, Uuid};
 use loom::model::Builder;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU64};
@@ -35,7 +35,7 @@ fn die(process: u64) {
 
 /// A process with the program that it was started with.
 fn member(process: u64) -> Member {
-    Member { process: Identity::from_number(process), program: 100 + process, is_alive }
+    Member { process: Identity::from_number(process), name: Name::of(b"process"), program: 100 + process, is_alive }
 }
 
 /// The same process with the program that it runs now.
@@ -314,7 +314,7 @@ fn figures(number: u64) -> [u64; 3] {
 }
 
 fn note(shared: &Shared, number: u64) {
-    shared.denials.note(Identity::from_number(number), 0, Kind::Linear, figures(number));
+    shared.denials.note((Identity::from_number(number), Name::of(b"process")), 0, Kind::Linear, figures(number));
 }
 
 /// Whose requests are there, each of them as it was noted.

@@ -44,7 +44,7 @@ enum Amount {
 mod core_module {
     use super::{
         Amount, Arc, DEMO, ExitCode, Failure, OsString, PathBuf, Py, PyAny, PyAnyMethods as _, PyBackedBytes, PyModule,
-        PyModuleMethods as _, PyResult, Python, Source, files, options, page, read, record, work, write_recording,
+        PyModuleMethods as _, PyResult, Python, Source, files, options, own, page, read, record, work, write_recording,
     };
     use pyo3::pyfunction;
     use pyo3::types::PyBytes;
@@ -116,9 +116,10 @@ mod core_module {
     #[pyfunction]
     #[pyo3(signature = (arguments, /))]
     fn main(py: Python<'_>, arguments: Vec<OsString>) -> PyResult<u8> {
+        let own = own(py)?;
         work::run(py, move |_| {
             let name = OsString::from("gpuheap");
-            let code = gpuheap::main_with(std::iter::once(name).chain(arguments));
+            let code = gpuheap::main_with(&own, std::iter::once(name).chain(arguments));
             // An exit code does not give its number away, but there are not many.
             Ok((0..=u8::MAX).find(|number| ExitCode::from(*number) == code).unwrap_or(1))
         })
@@ -128,6 +129,14 @@ mod core_module {
     fn demo(py: Python<'_>) -> Py<PyBytes> {
         PyBytes::new(py, DEMO).unbind()
     }
+}
+
+/// How the command is called again: by this interpreter. Its libraries lie in the package's folder.
+fn own(py: Python<'_>) -> PyResult<gpuheap::Own> {
+    let interpreter: Option<OsString> = py.import("sys")?.getattr("executable")?.extract()?;
+    let module: PathBuf = py.import("gpuheap._core")?.getattr("__file__")?.extract()?;
+    let command = interpreter.into_iter().chain(["-m", "gpuheap"].map(OsString::from)).collect();
+    Ok(gpuheap::Own { command, folder: module.parent().map(Path::to_path_buf) })
 }
 
 fn options(py: Python<'_>, device: Option<u32>, limit: Option<Amount>, at: Option<&str>) -> PyResult<Options> {

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use gpuheap_cuda::raw::Code;
 
 use crate::depth::Inside;
+use crate::{events, ledger, state};
 
 /// The driver's function with the caller's arguments.
 pub(crate) type Call<'a> = &'a dyn Fn() -> Code;
@@ -14,13 +15,24 @@ pub(crate) type Call<'a> = &'a dyn Fn() -> Code;
 /// to count, no more: the caller gets what the driver said, which is asked now if it was not before.
 pub(crate) fn around(driver: impl Fn() -> Code, body: impl FnOnce(Call<'_>) -> Code) -> Code {
     let Some(_inside) = Inside::enter() else { return driver() };
+    // Whoever moves memory waits until this call is over, and holds it back if it comes too late.
+    let _pass = state::get().gate.enter();
     let said = Cell::new(None);
     let call = || {
         let code = driver();
         said.set(Some(code));
         code
     };
-    match catch_unwind(AssertUnwindSafe(|| body(&call))) {
+    let counted = || {
+        let code = body(&call);
+        if code.is_success() {
+            ledger::after_success();
+        }
+        code
+    };
+    let answer = catch_unwind(AssertUnwindSafe(counted));
+    events::settle();
+    match answer {
         Ok(code) => code,
         Err(payload) => {
             // Its destructor could panic as well.

@@ -1,10 +1,12 @@
 //! Contexts take along what was allocated in them.
 
+use std::ffi::c_uint;
+
 use gpuheap_cuda::raw::{Code, Context, DeviceId};
 
 use crate::around::{Call, result};
 use crate::state::{self, lock};
-use crate::{ordered, real};
+use crate::{converted, ordered, real};
 
 pub(crate) fn retain(call: Call<'_>, context: *mut Context, device: DeviceId) -> Code {
     let code = call();
@@ -38,6 +40,17 @@ pub(crate) fn destroy(call: Call<'_>, context: Context) -> Code {
     if code.is_success() {
         state::get().drop_context(context.0);
         ordered::refresh();
+    }
+    code
+}
+
+/// A device reaches memory of another from now on: that of the context, from the current one's.
+pub(crate) fn enable_peer(call: Call<'_>, context: Context, _flags: c_uint) -> Code {
+    let code = call();
+    if code.is_success()
+        && let (Some(owner), Some((_, reader))) = (real::device_of(context), real::current())
+    {
+        converted::enable_peer(owner, reader);
     }
     code
 }

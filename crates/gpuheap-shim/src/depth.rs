@@ -50,6 +50,12 @@ mod mark {
         place
     }
 
+    /// A number that tells the calling thread from others.
+    #[inline]
+    pub(super) fn thread() -> u64 {
+        place().addr() as u64
+    }
+
     pub(super) fn get() -> bool {
         // SAFETY: the thread's own word, there as long as the thread is.
         unsafe { place().read() != 0 }
@@ -69,6 +75,10 @@ mod mark {
         static INSIDE: Cell<bool> = const { Cell::new(false) };
     }
 
+    pub(super) fn thread() -> u64 {
+        INSIDE.with(|inside| std::ptr::from_ref(inside).addr() as u64)
+    }
+
     pub(super) fn get() -> bool {
         INSIDE.get()
     }
@@ -76,6 +86,12 @@ mod mark {
     pub(super) fn set(inside: bool) {
         INSIDE.set(inside);
     }
+}
+
+/// A number that tells the calling thread from all others that are there now.
+#[inline]
+pub(crate) fn thread() -> u64 {
+    mark::thread()
 }
 
 /// As long as this is there, calls of this thread go straight to the driver.

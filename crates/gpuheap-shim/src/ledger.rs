@@ -5,11 +5,25 @@ use std::ffi::CString;
 use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use gpuheap_ledger::file::Limits;
-use gpuheap_ledger::{Account, Identity, Member, Shared};
+pub(crate) use gpuheap_ledger::file::Limits;
+use gpuheap_ledger::{Account, Identity, Kind, Member, Name, Shared};
+
+use crate::state;
 
 pub(crate) use gpuheap_ledger::{DEVICES, HOST};
+
+/// Whether something was charged since peaks were last noted.
+static RAISED: AtomicBool = AtomicBool::new(false);
+
+/// After a call that went well: notes peaks if it charged something.
+pub(crate) fn after_success() {
+    if RAISED.load(Ordering::Relaxed) {
+        RAISED.store(false, Ordering::Relaxed);
+        state::get().ledger.note_peaks();
+    }
+}
 
 /// The calling process's account in the figures of its run.
 #[derive(Clone, Copy)]
@@ -24,18 +38,45 @@ impl Deref for Ledger {
 }
 
 impl Ledger {
-    /// Opens the ledger at `path`, or one for this process alone, and takes a slot. `budget` is written if none is there.
+    /// Opens the ledger at `path`, or one for this process alone, and takes a slot. `limits` are written if none are there.
     ///
     /// What cannot be opened or is full is no reason to fail for a program that never asked for any of this: it counts
     /// for itself then, with the budget for itself.
-    pub(crate) fn open(path: Option<&Path>, budget: u64) -> Self {
-        let member = Member { process: Identity::own(), program: program(), is_alive: Identity::is_alive };
+    pub(crate) fn open(path: Option<&Path>, limits: Limits) -> Self {
+        let (process, name) = (Identity::own(), Name::own());
+        let member = Member { process, name, program: program(), is_alive: Identity::is_alive };
         let joined = path.and_then(map_file).and_then(|shared| Account::join(shared, member));
         let joined = joined.or_else(|| Account::join(map_private()?, member));
         // Memory for the figures is a MiB.
         let account = joined.unwrap_or_else(|| Account::alone(zeroed(), member));
-        account.shared().offer(Limits { budget, spill: 0 });
+        account.shared().offer(limits);
         Self(account)
+    }
+
+    /// [`Account::take`], after which there may be a new peak.
+    pub(crate) fn take(&self, kind: Kind, device: usize, bytes: u64) -> bool {
+        let taken = self.0.take(kind, device, bytes);
+        raised(taken);
+        taken
+    }
+
+    /// [`Account::try_take`], likewise.
+    pub(crate) fn try_take(&self, kind: Kind, device: usize, bytes: u64) -> bool {
+        let taken = self.0.try_take(kind, device, bytes);
+        raised(taken);
+        taken
+    }
+
+    /// [`Account::add`], likewise.
+    pub(crate) fn add(&self, kind: Kind, device: usize, bytes: u64) {
+        self.0.add(kind, device, bytes);
+        raised(true);
+    }
+}
+
+fn raised(is_raised: bool) {
+    if is_raised {
+        RAISED.store(true, Ordering::Relaxed);
     }
 }
 
@@ -97,15 +138,14 @@ fn map(file: i32, flags: i32) -> Option<&'static Shared> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::Ordering;
     use std::thread;
 
-    use gpuheap_ledger::{Denial, Kind, Reader, file};
+    use gpuheap_ledger::{Denial, Reader, file};
 
     use super::*;
 
     fn ledger(budget: u64) -> Ledger {
-        Ledger::open(None, budget)
+        Ledger::open(None, Limits { budget, spill: 0 })
     }
 
     #[test]
@@ -128,15 +168,21 @@ mod tests {
     #[test]
     fn the_most_that_was_held_stays_known() {
         let ledger = ledger(1000);
+        let peak = |limit: usize| ledger.slot().peak[limit].load(Ordering::SeqCst);
         assert!(ledger.take(Kind::Linear, 0, 600));
+        ledger.note_peaks();
+        assert!(ledger.take(Kind::Linear, 0, 300));
+        ledger.give_back(Kind::Linear, 0, 300);
+        ledger.note_peaks();
+        assert_eq!(peak(0), 600, "what the driver did not give was not held");
         ledger.give_back(Kind::Linear, 0, 500);
         assert!(!ledger.take(Kind::Linear, 0, 950));
         ledger.add(Kind::Pools, 0, 200);
         ledger.add(Kind::Graphs, 1, 3000);
         ledger.add(Kind::HostPinned, HOST, 5000);
-        let peak = |limit: usize| ledger.slot().peak[limit].load(Ordering::SeqCst);
+        ledger.note_peaks();
         assert_eq!((peak(0), peak(1), peak(2), peak(HOST)), (600, 3000, 0, 0));
-        assert_eq!(ledger.shared().peaks[1].load(Ordering::SeqCst), 3000);
+        assert_eq!(ledger.shared().peaks[1].load(Ordering::SeqCst), 3000, "beyond the budget, if it is so");
     }
 
     #[test]
@@ -150,6 +196,7 @@ mod tests {
         assert!(ledger.take(Kind::Linear, 0, 1000));
         assert_eq!((ledger.used(0), ledger.used(HOST)), (1000, 500));
         assert_eq!((ledger.bytes(Kind::Spilled, 0), ledger.bytes(Kind::Spilled, 1)), (300, 200));
+        ledger.note_peaks();
         ledger.give_back(Kind::Spilled, 0, 300);
         ledger.give_back(Kind::Spilled, 1, 200);
         assert_eq!((ledger.used(HOST), ledger.slot().peak[HOST].load(Ordering::SeqCst)), (0, 500));
@@ -161,12 +208,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ledger");
         file::create(&path, Identity::own(), Limits { budget: 1000, spill: 0 }).unwrap();
-        let ledger = Ledger::open(Some(&path), 7);
+        let ledger = Ledger::open(Some(&path), Limits { budget: 7, spill: 0 });
         assert!(ledger.take(Kind::Linear, 2, 600));
         assert!(!ledger.try_take(Kind::Pools, 2, 500), "nothing is noted");
         assert!(!ledger.take(Kind::Pools, 2, 500));
         assert!(!ledger.take(Kind::Physical, 0, 1001));
         assert!(!ledger.take(Kind::Spilled, 2, 5));
+        ledger.note_peaks();
         let snapshot = Reader::open(&path).unwrap().snapshot().unwrap();
         let told = snapshot.denials.iter().map(|denial| {
             let Denial { number, owner, device, kind, bytes, used, limit, .. } = *denial;
@@ -187,12 +235,12 @@ mod tests {
     fn a_file_is_shared_and_the_dead_are_taken_out() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ledger");
-        let first = Ledger::open(Some(&path), 1000);
+        let first = Ledger::open(Some(&path), Limits { budget: 1000, spill: 0 });
         assert!(first.take(Kind::Linear, 0, 700));
         // As another process would: the same file, another slot. This process's own slot is not cleared by that, since
         // its owner is made another, one that is dead.
         first.slot().owner.store(Identity::from_number(4 << 32 | 1).number(), Ordering::SeqCst);
-        let second = Ledger::open(Some(&path), 5000);
+        let second = Ledger::open(Some(&path), Limits { budget: 5000, spill: 0 });
         assert!(!std::ptr::eq(first.slot(), second.slot()));
         assert_eq!(second.budget(0), 1000, "the first one's word");
         assert_eq!(second.used(0), 700);
@@ -211,13 +259,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("other");
         std::fs::write(&path, "something else, and nothing of ours").unwrap();
-        let ledger = Ledger::open(Some(&path), 10);
+        let ledger = Ledger::open(Some(&path), Limits { budget: 10, spill: 0 });
         assert!(ledger.take(Kind::Linear, 0, 10));
         assert_eq!(std::fs::read(&path).unwrap(), b"something else, and nothing of ours");
         std::fs::write(&path, vec![b'x'; size_of::<Shared>()]).unwrap();
-        assert!(Ledger::open(Some(&path), 10).take(Kind::Linear, 0, 10));
+        assert!(Ledger::open(Some(&path), Limits { budget: 10, spill: 0 }).take(Kind::Linear, 0, 10));
         assert_eq!(std::fs::read(&path).unwrap(), vec![b'x'; size_of::<Shared>()]);
-        let unwritable = Ledger::open(Some(Path::new("/nowhere/ledger")), 10);
+        let unwritable = Ledger::open(Some(Path::new("/nowhere/ledger")), Limits { budget: 10, spill: 0 });
         assert!(!unwritable.take(Kind::Linear, 0, 11));
     }
 

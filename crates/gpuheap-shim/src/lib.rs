@@ -10,15 +10,21 @@
 //!
 //! | module | what is there |
 //! | --- | --- |
-//! | `overrides` | the one list of overridden functions: exports, pointers to the driver's, names for tests |
+//! | `overrides` | the list of overridden functions: exports, pointers to the driver's, names for tests |
+//! | `submissions` | the list of those that give the device work: they pass the gate |
 //! | `around` | what is done around each call: re-entrancy, panics, a driver that lacks the function |
 //! | `real` | the driver behind: its handle, its functions, its answers to small questions |
 //! | `resolve` | `cuGetProcAddress` |
 //! | `linear`, `ordered`, `paging`, `others`, `contexts`, `sizes` | the bodies of overridden functions, by subject |
 //! | `state` | what is alive: allocations, physical memory and its mappings, pools; given up and made anew after a fork |
 //! | `charge` | bytes that are charged to a kind and a device as long as something is alive |
+//! | `origin` | which library asked: the stack up to the first code that says so, and stacks seen before |
+//! | `events` | what happens to memory, written to a file of the run |
 //! | `ledger` | the figures, in memory that processes share and that outlives them; budgets. Its form is `gpuheap-ledger`'s |
 //! | `devices` | where each device has its figures, whatever number it has in the process |
+//! | `ranges` | which chunk is at an address |
+//! | `parameters` | where kernels have parameters that can hold addresses |
+//! | `touched`, `temperature` | which chunks a launch names, and how warm that makes them |
 //! | `depth` | the calling thread's depth |
 //!
 //! # Settings
@@ -27,6 +33,8 @@
 //! | --- | --- |
 //! | `GPUHEAP_LEDGER` | the file that all processes of a run share; without it a process counts for itself |
 //! | `GPUHEAP_BUDGET` | bytes that the run may hold on each device, as a plain number; the first process of a ledger writes it there. Nothing here can complain about another text, so whoever sets it checks it |
+//! | `GPUHEAP_RUN` | the folder of the run: what happens to memory is written there, to a file for each process |
+//! | `GPUHEAP_EVENTS` | the most records of such a file; without it about a million, with 0 there is no file |
 //!
 //! `gpuheap_shim_bytes(kind, device)` reads a figure, `gpuheap_shim_version()` tells the shim from a driver.
 //!
@@ -65,19 +73,37 @@
 
 mod around;
 mod charge;
+mod chunks;
 mod contexts;
+mod control;
+mod converted;
 mod depth;
 mod devices;
+mod events;
+mod gate;
+mod host;
 mod ledger;
 mod linear;
+mod moves;
+mod moving;
 mod ordered;
+mod origin;
 mod others;
 mod overrides;
 mod paging;
+mod parameters;
+mod placement;
+mod pointers;
+mod quiet;
+mod ranges;
 mod real;
 mod resolve;
 mod sizes;
+mod sleep;
 mod state;
+mod submissions;
+mod temperature;
+mod touched;
 
 pub use charge::Kind;
 pub use overrides::NAMES;

@@ -7,7 +7,7 @@ use gpuheap_cuda::raw::{Code, DeviceId, DevicePtr};
 use crate::around::{Call, result};
 use crate::charge::{Charge, Kind};
 use crate::state::{self, Allocation, Key};
-use crate::{ordered, real};
+use crate::{converted, ordered, real};
 
 /// Charges bytes, calls the driver, and enters what it gave. Out of memory if the budget does not have them.
 pub(crate) fn enter(
@@ -63,6 +63,9 @@ fn address_32(place: *const u32) -> Option<Key> {
 }
 
 pub(crate) fn allocate(call: Call<'_>, place: *mut DevicePtr, bytes: usize) -> Code {
+    if let Some(code) = converted::allocate(place, bytes) {
+        return code;
+    }
     enter_here(call, Kind::Linear, bytes, || address(place))
 }
 
@@ -111,6 +114,9 @@ fn pitched(call: Call<'_>, (width, height): (usize, usize), found: impl FnOnce()
 }
 
 pub(crate) fn free(call: Call<'_>, address: DevicePtr) -> Code {
+    if let Some(code) = converted::free(address) {
+        return code;
+    }
     let (code, known) = leave_known(call, Key::Address(address.0));
     if !known {
         // It may have been a pool's.

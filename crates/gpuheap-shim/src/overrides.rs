@@ -1,15 +1,41 @@
-//! The one list of overridden functions. From it come the exports, the pointers to the driver's functions, and the names
-//! that tests compare with the list of all symbols.
+//! The list of overridden functions that have bodies of their own; what passes the gate and no more is in `submissions`.
+//! From the two come the exports, the pointers to the driver's functions, and the names that tests compare with the list of
+//! all symbols.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use gpuheap_cuda::raw::{
-    AllocNodeParams, AllocationHandle, AllocationProp, Array, Array3dDesc, ArrayDesc, Code, Context, DeviceId,
-    DevicePtr, ExternalMemory, Graph, GraphNode, IpcHandle, MemoryPool, MipmappedArray, PoolProps, Stream,
+    AccessDesc, AllocNodeParams, AllocationHandle, AllocationProp, Array, Array3dDesc, ArrayDesc, Code, Context,
+    DeviceId, DevicePtr, ExternalMemory, Graph, GraphNode, IpcHandle, MemoryPool, MipmappedArray, PoolProps, Stream,
 };
 
 use crate::around::around;
-use crate::{contexts, linear, ordered, others, paging, real, resolve, sizes};
+use crate::{contexts, linear, ordered, others, paging, pointers, real, resolve, sizes, submissions};
+
+/// All functions of this library that stand for one of the driver, by the symbols that are exported. A function's place
+/// here is its number.
+pub const NAMES: &[&str] = &joined();
+
+/// The number of the first submission.
+pub(crate) const SUBMISSIONS: usize = BODIES.len();
+
+const fn joined() -> [&'static str; BODIES.len() + submissions::NAMES.len()] {
+    let mut all = [""; BODIES.len() + submissions::NAMES.len()];
+    let mut number = 0;
+    while number < all.len() {
+        all[number] = if number < SUBMISSIONS { BODIES[number] } else { submissions::NAMES[number - SUBMISSIONS] };
+        number += 1;
+    }
+    all
+}
+
+/// The function of this library of that number in [`NAMES`].
+pub(crate) fn own(number: usize) -> Option<*const c_void> {
+    match number.checked_sub(SUBMISSIONS) {
+        Some(number) => submissions::own(number),
+        None => with_body(number),
+    }
+}
 
 macro_rules! overrides {
     ($($name:ident($($arg:ident: $ty:ty),* $(,)?) => $body:path;)*) => {
@@ -17,11 +43,9 @@ macro_rules! overrides {
         #[derive(Clone, Copy)]
         enum Number { $($name,)* }
 
-        /// The overridden functions, by the symbols that are exported.
-        pub const NAMES: &[&str] = &[$(stringify!($name),)*];
+        const BODIES: &[&str] = &[$(stringify!($name),)*];
 
-        /// The function of this library of that number in [`NAMES`].
-        pub(crate) fn own(number: usize) -> Option<*const c_void> {
+        fn with_body(number: usize) -> Option<*const c_void> {
             let all: &[*const c_void] = &[$($name as *const c_void,)*];
             all.get(number).copied()
         }
@@ -84,11 +108,29 @@ overrides! {
     cuMemRelease(handle: AllocationHandle) => paging::release;
     cuMemMap(address: DevicePtr, bytes: usize, offset: usize, handle: AllocationHandle, flags: u64) => paging::map;
     cuMemUnmap(address: DevicePtr, bytes: usize) => paging::unmap;
+    cuMemSetAccess(address: DevicePtr, bytes: usize, wanted: *const AccessDesc, count: usize) => paging::set_access;
+    cuMemExportToShareableHandle(shared: *mut c_void, handle: AllocationHandle, kind: c_uint, flags: u64)
+        => paging::export;
+    cuMemGetAllocationPropertiesFromHandle(prop: *mut AllocationProp, handle: AllocationHandle) => paging::properties;
+    cuMulticastBindMem(
+        multicast: AllocationHandle, multicast_offset: usize, memory: AllocationHandle, offset: usize, bytes: usize,
+        flags: u64,
+    ) => paging::bind_multicast;
+    cuMulticastBindMem_v2(
+        multicast: AllocationHandle, device: DeviceId, multicast_offset: usize, memory: AllocationHandle, offset: usize,
+        bytes: usize, flags: u64,
+    ) => paging::bind_multicast_on;
     cuMemRetainAllocationHandle(handle: *mut AllocationHandle, address: *mut c_void) => paging::retain;
     cuMemImportFromShareableHandle(handle: *mut AllocationHandle, shared: *mut c_void, kind: c_uint) => paging::import;
 
     cuIpcOpenMemHandle(address: *mut DevicePtr, handle: IpcHandle, flags: c_uint) => others::open;
     cuIpcOpenMemHandle_v2(address: *mut DevicePtr, handle: IpcHandle, flags: c_uint) => others::open;
+    cuMemGetAddressRange_v2(start: *mut DevicePtr, bytes: *mut usize, address: DevicePtr) => pointers::range;
+    cuPointerGetAttribute(value: *mut c_void, attribute: c_uint, address: DevicePtr) => pointers::attribute;
+    cuPointerGetAttributes(
+        count: c_uint, attributes: *const c_uint, values: *const *mut c_void, address: DevicePtr,
+    ) => pointers::attributes;
+    cuCtxEnablePeerAccess(context: Context, flags: c_uint) => contexts::enable_peer;
     cuIpcCloseMemHandle(address: DevicePtr) => linear::free;
     cuArrayCreate_v2(array: *mut Array, wanted: *const ArrayDesc) => others::create_array;
     cuArray3DCreate_v2(array: *mut Array, wanted: *const Array3dDesc) => others::create_array_3d;
@@ -135,7 +177,7 @@ mod tests {
     }
 
     /// Forms that nothing could call on a 64-bit system, or that take nothing.
-    const LEFT_OUT: &[&str] = &["cuArrayCreate", "cuArray3DCreate"];
+    const LEFT_OUT: &[&str] = &["cuArrayCreate", "cuArray3DCreate", "cuMemGetAddressRange"];
 
     /// Whoever overrides a function overrides all of its forms: a program gets whichever its version says.
     #[test]

@@ -1,15 +1,17 @@
 //! Physical memory and its mappings. It is charged once, from its creation until the last handle and the last mapping
-//! are gone, in whichever order.
+//! are gone, in whichever order. Memory of a device is a chunk ([`crate::chunks`]) if it may move.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
 use std::sync::{Arc, Mutex};
 
-use gpuheap_cuda::raw::{AllocationHandle, AllocationProp, Code, DevicePtr, location};
+use gpuheap_cuda::raw::{AccessDesc, AllocationHandle, AllocationProp, Code, DeviceId, DevicePtr, location};
 
 use crate::around::{Call, result};
 use crate::charge::{Charge, Kind};
+use crate::chunks::{self, Chunk};
 use crate::state::{self, lock};
+use crate::{moving, real};
 
 /// Physical memory that something holds.
 #[derive(Debug)]
@@ -17,13 +19,22 @@ struct Physical {
     charge: Mutex<Charge>,
 }
 
+/// What is behind a handle or a mapping.
+#[derive(Clone, Debug)]
+enum Held {
+    /// Memory that stays where it is.
+    Fixed(Arc<Physical>),
+    /// Memory that may move.
+    Chunk(Arc<Chunk>),
+}
+
 /// All that is known of it.
 #[derive(Debug, Default)]
 pub(crate) struct Paging {
-    /// By handle, how often it was given out.
-    handles: BTreeMap<u64, (u32, Arc<Physical>)>,
+    /// By handle or token, how often it was given out.
+    handles: BTreeMap<u64, (u32, Held)>,
     /// By address, mapped bytes.
-    mappings: BTreeMap<usize, (usize, Arc<Physical>)>,
+    mappings: BTreeMap<usize, (usize, Held)>,
 }
 
 pub(crate) fn create(
@@ -31,9 +42,25 @@ pub(crate) fn create(
     handle: *mut AllocationHandle,
     bytes: usize,
     prop: *const AllocationProp,
-    _flags: u64,
+    flags: u64,
 ) -> Code {
     let Some(prop) = result(prop) else { return call() };
+    if let Some(moving) = moving::get()
+        && chunks::is_movable(&prop, flags)
+        && !handle.is_null()
+        && bytes > 0
+    {
+        return match Chunk::new(moving, bytes, prop, Kind::Physical) {
+            Ok(chunk) => {
+                let token = chunk.token();
+                lock(&state::get().paging).handles.insert(token.0, (1, Held::Chunk(chunk)));
+                // SAFETY: the program's own place for it, which is not null.
+                unsafe { handle.write(token) };
+                Code::SUCCESS
+            }
+            Err(code) => code,
+        };
+    }
     let charge = match prop.location.kind {
         location::DEVICE => Charge::take(Kind::Physical, Some(prop.location.id), bytes),
         location::HOST | location::HOST_NUMA | location::HOST_NUMA_CURRENT => {
@@ -47,7 +74,8 @@ pub(crate) fn create(
     if code.is_success()
         && let Some(handle) = result(handle)
     {
-        let physical = Arc::new(Physical { charge: Mutex::new(charge) });
+        charge.at(usize::try_from(handle.0).unwrap_or(0));
+        let physical = Held::Fixed(Arc::new(Physical { charge: Mutex::new(charge) }));
         lock(&state::get().paging).handles.insert(handle.0, (1, physical));
     }
     code
@@ -60,7 +88,8 @@ pub(crate) fn import(call: Call<'_>, handle: *mut AllocationHandle, _shared: *mu
         // How large it is, its mapping will tell.
         && let Some(charge) = Charge::take(Kind::Imported, None, 0)
     {
-        let physical = Arc::new(Physical { charge: Mutex::new(charge) });
+        charge.at(usize::try_from(handle.0).unwrap_or(0));
+        let physical = Held::Fixed(Arc::new(Physical { charge: Mutex::new(charge) }));
         lock(&state::get().paging).handles.insert(handle.0, (1, physical));
     }
     code
@@ -68,9 +97,13 @@ pub(crate) fn import(call: Call<'_>, handle: *mut AllocationHandle, _shared: *mu
 
 pub(crate) fn release(call: Call<'_>, handle: AllocationHandle) -> Code {
     let given_back = lock(&state::get().paging).give_back(handle.0);
+    if let Some(Held::Chunk(_)) = given_back {
+        // Its memory goes with the last of handles and mappings.
+        return Code::SUCCESS;
+    }
     let code = call();
-    if let (false, Some(physical)) = (code.is_success(), given_back) {
-        lock(&state::get().paging).give_out(handle.0, physical);
+    if let (false, Some(held)) = (code.is_success(), given_back) {
+        lock(&state::get().paging).give_out(handle.0, held);
     }
     code
 }
@@ -79,21 +112,29 @@ pub(crate) fn map(
     call: Call<'_>,
     address: DevicePtr,
     bytes: usize,
-    _offset: usize,
+    offset: usize,
     handle: AllocationHandle,
-    _flags: u64,
+    flags: u64,
 ) -> Code {
-    let code = call();
+    let chunk = chunk_of(handle);
+    let code = match (&chunk, moving::get()) {
+        (Some(chunk), Some(moving)) => {
+            note_context();
+            chunk.map(moving, address, bytes, offset, flags)
+        }
+        _ => call(),
+    };
     if code.is_success() {
         let mut paging = lock(&state::get().paging);
         // Other objects can be mapped as well; they are no memory.
-        if let Some(physical) = paging.handles.get(&handle.0).map(|(_, physical)| Arc::clone(physical)) {
-            let mut charge = lock(&physical.charge);
-            if charge.kind == Kind::Imported && charge.bytes() < bytes as u64 {
-                charge.set(bytes as u64);
+        if let Some(held) = paging.handles.get(&handle.0).map(|(_, held)| held.clone()) {
+            if let Held::Fixed(physical) = &held {
+                let mut charge = lock(&physical.charge);
+                if charge.kind == Kind::Imported && charge.bytes() < bytes as u64 {
+                    charge.set(bytes as u64);
+                }
             }
-            drop(charge);
-            paging.mappings.insert(address.0, (bytes, physical));
+            paging.mappings.insert(address.0, (bytes, held));
         }
     }
     code
@@ -112,38 +153,168 @@ pub(crate) fn unmap(call: Call<'_>, address: DevicePtr, bytes: usize) -> Code {
     if !code.is_success() {
         lock(&state::get().paging).mappings.append(&mut gone);
     }
+    for (_, (_, held)) in gone {
+        if let Held::Chunk(chunk) = held {
+            chunk.unmapped();
+        }
+    }
+    code
+}
+
+pub(crate) fn set_access(
+    call: Call<'_>,
+    address: DevicePtr,
+    bytes: usize,
+    wanted: *const AccessDesc,
+    count: usize,
+) -> Code {
+    let code = call();
+    if code.is_success() && !wanted.is_null() {
+        // SAFETY: the driver read as many.
+        let wanted = unsafe { std::slice::from_raw_parts(wanted, count) };
+        let end = address.0.saturating_add(bytes);
+        let mapped: Vec<Held> = {
+            let paging = lock(&state::get().paging);
+            paging.mappings.range(address.0..end).map(|(_, (_, held))| held.clone()).collect()
+        };
+        for held in mapped {
+            if let Held::Chunk(chunk) = held {
+                chunk.granted(wanted);
+            }
+        }
+    }
     code
 }
 
 pub(crate) fn retain(call: Call<'_>, handle: *mut AllocationHandle, address: *mut c_void) -> Code {
+    if let Some(chunk) = chunk_at(address.addr())
+        && !handle.is_null()
+    {
+        let token = chunk.token();
+        lock(&state::get().paging).give_out(token.0, Held::Chunk(chunk));
+        // SAFETY: the program's own place for it, which is not null.
+        unsafe { handle.write(token) };
+        return Code::SUCCESS;
+    }
     let code = call();
     if code.is_success()
         && let Some(handle) = result(handle)
     {
         let mut paging = lock(&state::get().paging);
-        let mapped = paging.mappings.range(..=address.addr()).next_back();
-        let mapped = mapped.filter(|(start, (bytes, _))| address.addr() - **start < *bytes);
-        if let Some(physical) = mapped.map(|(_, (_, physical))| Arc::clone(physical)) {
-            paging.give_out(handle.0, physical);
+        let mapped = paging.at(address.addr());
+        if let Some(held) = mapped {
+            paging.give_out(handle.0, held);
         }
     }
     code
 }
 
+/// Memory is passed on to other processes, or to other devices in one operation: it stays where it is from now on.
+pub(crate) fn export(call: Call<'_>, shared: *mut c_void, handle: AllocationHandle, kind: c_uint, flags: u64) -> Code {
+    exposed(call, handle, |handle| real::export(shared, handle, kind, flags))
+}
+
+pub(crate) fn bind_multicast(
+    call: Call<'_>,
+    multicast: AllocationHandle,
+    multicast_offset: usize,
+    memory: AllocationHandle,
+    offset: usize,
+    bytes: usize,
+    flags: u64,
+) -> Code {
+    exposed(call, memory, |memory| real::bind_multicast(multicast, multicast_offset, memory, offset, bytes, flags))
+}
+
+#[allow(clippy::too_many_arguments, reason = "the driver's function has as many")]
+pub(crate) fn bind_multicast_on(
+    call: Call<'_>,
+    multicast: AllocationHandle,
+    device: DeviceId,
+    multicast_offset: usize,
+    memory: AllocationHandle,
+    offset: usize,
+    bytes: usize,
+    flags: u64,
+) -> Code {
+    exposed(call, memory, |memory| {
+        real::bind_multicast_on(multicast, device, multicast_offset, memory, offset, bytes, flags)
+    })
+}
+
+pub(crate) fn properties(call: Call<'_>, prop: *mut AllocationProp, handle: AllocationHandle) -> Code {
+    match chunk_of(handle) {
+        Some(chunk) if !prop.is_null() => {
+            // SAFETY: the program's own place for it, which is not null.
+            unsafe { prop.write(chunk.prop) };
+            Code::SUCCESS
+        }
+        _ => call(),
+    }
+}
+
+fn exposed(call: Call<'_>, handle: AllocationHandle, pass: impl FnOnce(AllocationHandle) -> Code) -> Code {
+    match (chunk_of(handle), moving::get()) {
+        (Some(chunk), Some(moving)) => chunk.expose(moving).map_or_else(|code| code, pass),
+        _ => call(),
+    }
+}
+
+/// The chunk that a token stands for.
+fn chunk_of(handle: AllocationHandle) -> Option<Arc<Chunk>> {
+    if !chunks::is_token(handle) {
+        return None;
+    }
+    match lock(&state::get().paging).handles.get(&handle.0) {
+        Some((_, Held::Chunk(chunk))) => Some(Arc::clone(chunk)),
+        _ => None,
+    }
+}
+
+/// The chunk of the program's that is mapped at an address.
+pub(crate) fn chunk_at(address: usize) -> Option<Arc<Chunk>> {
+    match lock(&state::get().paging).at(address) {
+        Some(Held::Chunk(chunk)) => Some(chunk),
+        _ => None,
+    }
+}
+
+/// All of the program's chunks that are mapped, by their addresses.
+pub(crate) fn mapped_chunks() -> Vec<Arc<Chunk>> {
+    let paging = lock(&state::get().paging);
+    let chunk = |held: &Held| match held {
+        Held::Chunk(chunk) => Some(Arc::clone(chunk)),
+        Held::Fixed(_) => None,
+    };
+    paging.mappings.values().filter_map(|(_, held)| chunk(held)).collect()
+}
+
+fn note_context() {
+    if let Some((context, _)) = real::current() {
+        state::get().note_context(context);
+    }
+}
+
 impl Paging {
+    /// What is mapped at an address.
+    fn at(&self, address: usize) -> Option<Held> {
+        let mapped = self.mappings.range(..=address).next_back();
+        mapped.filter(|(start, (bytes, _))| address - **start < *bytes).map(|(_, (_, held))| held.clone())
+    }
+
     /// A handle is given out, perhaps again.
-    fn give_out(&mut self, handle: u64, physical: Arc<Physical>) {
-        self.handles.entry(handle).or_insert((0, physical)).0 += 1;
+    fn give_out(&mut self, handle: u64, held: Held) {
+        self.handles.entry(handle).or_insert((0, held)).0 += 1;
     }
 
     /// And given back.
-    fn give_back(&mut self, handle: u64) -> Option<Arc<Physical>> {
-        let (count, physical) = self.handles.get_mut(&handle)?;
+    fn give_back(&mut self, handle: u64) -> Option<Held> {
+        let (count, held) = self.handles.get_mut(&handle)?;
         *count -= 1;
         if *count > 0 {
-            return Some(Arc::clone(physical));
+            return Some(held.clone());
         }
-        self.handles.remove(&handle).map(|(_, physical)| physical)
+        self.handles.remove(&handle).map(|(_, held)| held)
     }
 }
 

@@ -3,10 +3,11 @@
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
-use gpuheap_cuda::raw::{self, Code, DeviceId, DevicePtr, MemoryPool};
+use gpuheap_cuda::raw::{self, AllocationHandle, Code, DeviceId, DevicePtr, MemoryPool};
 use gpuheap_ledger::Uuid;
 
 use crate::overrides::NAMES;
+use crate::parameters::Answer;
 
 struct Real {
     handle: usize,
@@ -31,6 +32,12 @@ fn look_up(handle: usize, name: &str) -> usize {
     }
     // SAFETY: a handle of the driver, which stays as long as this library; the name ends in a zero byte.
     unsafe { libc::dlsym(std::ptr::with_exposed_provenance_mut(handle), name.as_ptr()) }.expose_provenance()
+}
+
+/// The driver's function of that name, exported or not overridden here.
+pub(crate) fn find(name: &'static str) -> Option<*const c_void> {
+    let address = look_up(real().handle, name);
+    (address != 0).then(|| std::ptr::with_exposed_provenance(address))
 }
 
 /// The driver's function of that number in [`NAMES`].
@@ -81,6 +88,13 @@ questions! {
     cuDeviceGetGraphMemAttribute: fn(DeviceId, c_uint, *mut c_void);
     cuMemGetInfo_v2: fn(*mut usize, *mut usize);
     cuMemGetAddressRange_v2: fn(*mut DevicePtr, *mut usize, DevicePtr);
+    cuMemExportToShareableHandle: fn(*mut c_void, AllocationHandle, c_uint, u64);
+    cuMulticastBindMem: fn(AllocationHandle, usize, AllocationHandle, usize, usize, u64);
+    cuMulticastBindMem_v2: fn(AllocationHandle, DeviceId, usize, AllocationHandle, usize, usize, u64);
+    cuCtxPushCurrent_v2: fn(raw::Context);
+    cuCtxPopCurrent_v2: fn(*mut raw::Context);
+    cuFuncGetParamInfo: fn(raw::Function, usize, *mut usize, *mut usize);
+    cuKernelGetParamInfo: fn(raw::Kernel, usize, *mut usize, *mut usize);
 }
 
 /// How many devices the process may use.
@@ -179,4 +193,76 @@ pub(crate) fn device_bytes() -> Result<(usize, usize), Code> {
     // SAFETY: both outlive the call.
     let code = unsafe { ask(&raw mut free, &raw mut total) };
     if code.is_success() { Ok((free, total)) } else { Err(code) }
+}
+
+/// Passes memory on.
+pub(crate) fn export(shared: *mut c_void, handle: AllocationHandle, kind: c_uint, flags: u64) -> Code {
+    let Some(ask) = questions().cuMemExportToShareableHandle else { return Code::NOT_FOUND };
+    // SAFETY: the program's own call, but for the handle.
+    unsafe { ask(shared, handle, kind, flags) }
+}
+
+/// Binds memory to a multicast object.
+pub(crate) fn bind_multicast(
+    multicast: AllocationHandle,
+    multicast_offset: usize,
+    memory: AllocationHandle,
+    offset: usize,
+    bytes: usize,
+    flags: u64,
+) -> Code {
+    let Some(ask) = questions().cuMulticastBindMem else { return Code::NOT_FOUND };
+    // SAFETY: the program's own call, but for the handle.
+    unsafe { ask(multicast, multicast_offset, memory, offset, bytes, flags) }
+}
+
+/// The same, for one device.
+pub(crate) fn bind_multicast_on(
+    multicast: AllocationHandle,
+    device: DeviceId,
+    multicast_offset: usize,
+    memory: AllocationHandle,
+    offset: usize,
+    bytes: usize,
+    flags: u64,
+) -> Code {
+    let Some(ask) = questions().cuMulticastBindMem_v2 else { return Code::NOT_FOUND };
+    // SAFETY: the program's own call, but for the handle.
+    unsafe { ask(multicast, device, multicast_offset, memory, offset, bytes, flags) }
+}
+
+/// The device of a context.
+pub(crate) fn device_of(context: raw::Context) -> Option<DeviceId> {
+    let (push, pop) = (questions().cuCtxPushCurrent_v2?, questions().cuCtxPopCurrent_v2?);
+    // SAFETY: a context of the program's.
+    if !unsafe { push(context) }.is_success() {
+        return None;
+    }
+    let device = current().map(|(_, device)| device);
+    let mut popped = raw::Context::NULL;
+    // SAFETY: pushed above; `popped` outlives the call.
+    unsafe { pop(&raw mut popped) };
+    device
+}
+
+/// A parameter of a kernel. What is launched may be a function of a module or, called one, a kernel of a library: the
+/// driver has a question for each sort and refuses the other.
+pub(crate) fn parameter(function: raw::Function, number: usize) -> Answer {
+    let (mut offset, mut bytes) = (0, 0);
+    // SAFETY: the handle is the program's, which launches it; both numbers outlive the call.
+    let of_module =
+        questions().cuFuncGetParamInfo.map(|ask| unsafe { ask(function, number, &raw mut offset, &raw mut bytes) });
+    if of_module.is_some_and(Code::is_success) {
+        return Answer::Parameter { offset, bytes };
+    }
+    let kernel = raw::Kernel(function.0);
+    // SAFETY: as above.
+    let of_library =
+        questions().cuKernelGetParamInfo.map(|ask| unsafe { ask(kernel, number, &raw mut offset, &raw mut bytes) });
+    if of_library.is_some_and(Code::is_success) {
+        return Answer::Parameter { offset, bytes };
+    }
+    // That is what either says of a number beyond the last.
+    let end = [of_module, of_library].contains(&Some(Code::INVALID_VALUE));
+    if end { Answer::End } else { Answer::Unknown }
 }

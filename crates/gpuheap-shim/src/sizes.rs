@@ -7,7 +7,7 @@ use gpuheap_cuda::raw::{Code, DeviceId};
 use crate::around::Call;
 use crate::charge::Kind;
 use crate::state;
-use crate::{devices, ordered, others, real};
+use crate::{control, devices, ordered, others, real};
 
 /// `cuInit`: what may be needed later is made now, when nothing is in the way.
 pub(crate) fn start(call: Call<'_>, _flags: c_uint) -> Code {
@@ -15,6 +15,7 @@ pub(crate) fn start(call: Call<'_>, _flags: c_uint) -> Code {
     let code = call();
     if code.is_success() {
         devices::learn();
+        control::start();
     }
     code
 }

@@ -3,18 +3,22 @@
 //! Tables are behind locks that are never held across a call of the driver. What is freed is taken out before the driver
 //! is called and put back if it refuses: afterwards another thread may have got the same address.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
 use gpuheap_cuda::raw::DeviceId;
 
 use crate::charge::Charge;
-use crate::ledger::Ledger;
+use crate::gate::Gate;
+use crate::ledger::{Ledger, Limits};
+use crate::moving::Moving;
 use crate::paging::Paging;
+use crate::quiet::Waiter;
+use crate::{converted, host};
 
 /// What is known by its address or its handle.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -30,7 +34,6 @@ pub(crate) enum Key {
 /// Something alive.
 #[derive(Debug)]
 pub(crate) struct Allocation {
-    #[expect(dead_code, reason = "it gives its bytes back when it is dropped")]
     pub(crate) charge: Charge,
     /// The context that takes it along when it ends; 0 if there is none.
     pub(crate) context: usize,
@@ -51,6 +54,20 @@ pub(crate) struct State {
     pub(crate) graphs: Mutex<BTreeMap<DeviceId, Charge>>,
     /// Primary contexts, as far as this process asked for them.
     pub(crate) primaries: Mutex<BTreeMap<DeviceId, usize>>,
+    /// Contexts that were current when something was allocated.
+    contexts: Mutex<BTreeSet<usize>>,
+    /// `cuMemAlloc` in chunks.
+    pub(crate) converted: Mutex<converted::Table>,
+    /// What moving memory needs.
+    pub(crate) moving: OnceLock<Option<Moving>>,
+    /// What all work for devices passes.
+    pub(crate) gate: Gate,
+    /// Whose turn it is to move memory.
+    pub(crate) turn: Mutex<Waiter>,
+    /// Graphs that are being recorded.
+    captures: AtomicI64,
+    /// Whether the thread that listens to commands was started.
+    pub(crate) listens: AtomicBool,
 }
 
 static STATE: AtomicPtr<State> = AtomicPtr::new(std::ptr::null_mut());
@@ -94,14 +111,23 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl State {
     fn new() -> Self {
         let path = std::env::var_os("GPUHEAP_LEDGER").map(PathBuf::from);
-        let budget = std::env::var("GPUHEAP_BUDGET").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+        let setting = |name| std::env::var(name).ok();
+        let budget = setting("GPUHEAP_BUDGET").and_then(|text| text.parse().ok()).unwrap_or(0);
+        let spill = setting("GPUHEAP_SPILL").map_or(0, |text| host::limit(&text));
         Self {
-            ledger: Ledger::open(path.as_deref(), budget),
+            ledger: Ledger::open(path.as_deref(), Limits { budget, spill }),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             paging: Mutex::default(),
             pools: Mutex::default(),
             graphs: Mutex::default(),
             primaries: Mutex::default(),
+            contexts: Mutex::default(),
+            converted: Mutex::default(),
+            moving: OnceLock::new(),
+            gate: Gate::new(),
+            turn: Mutex::default(),
+            captures: AtomicI64::new(0),
+            listens: AtomicBool::new(false),
         }
     }
 
@@ -113,6 +139,8 @@ impl State {
 
     /// Enters something alive.
     pub(crate) fn put(&self, key: Key, allocation: Allocation) {
+        let (Key::Address(address) | Key::Array(address) | Key::External(address)) = key;
+        allocation.charge.at(address);
         let former = self.shard(key).insert(key, allocation);
         // If there was one, the driver freed it without being asked.
         drop(former);
@@ -123,8 +151,40 @@ impl State {
         self.shard(key).remove(&key)
     }
 
+    /// Notes that a context is used.
+    pub(crate) fn note_context(&self, context: usize) {
+        let mut contexts = lock(&self.contexts);
+        if !contexts.contains(&context) {
+            contexts.insert(context);
+        }
+    }
+
+    /// Forgets one that is gone.
+    pub(crate) fn forget_context(&self, context: usize) {
+        lock(&self.contexts).remove(&context);
+    }
+
+    /// All contexts that may have work under way.
+    pub(crate) fn contexts(&self) -> BTreeSet<usize> {
+        let mut contexts = lock(&self.contexts).clone();
+        contexts.extend(lock(&self.primaries).values());
+        contexts
+    }
+
+    /// The recording of a graph began (1) or ended (−1).
+    pub(crate) fn note_capture(&self, change: i64) {
+        self.captures.fetch_add(change, Ordering::SeqCst);
+    }
+
+    /// Graphs that are being recorded.
+    pub(crate) fn captures(&self) -> i64 {
+        self.captures.load(Ordering::SeqCst)
+    }
+
     /// Takes all out that a context takes along.
     pub(crate) fn drop_context(&self, context: usize) {
+        self.forget_context(context);
+        converted::drop_context(context);
         for shard in &self.shards {
             lock(shard).retain(|_, allocation| allocation.context != context);
         }

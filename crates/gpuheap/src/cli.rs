@@ -6,9 +6,15 @@ mod diff;
 mod explain;
 mod export;
 mod open;
+#[cfg(target_os = "linux")]
+mod ps;
+#[cfg(target_os = "linux")]
+mod run;
 mod serve;
 mod tui;
 mod whatif;
+#[cfg(target_os = "linux")]
+mod r#yield;
 
 use std::path::PathBuf;
 
@@ -21,9 +27,15 @@ pub(crate) use diff::Diff;
 pub(crate) use explain::Explain;
 pub(crate) use export::Export;
 pub(crate) use open::Open;
+#[cfg(target_os = "linux")]
+pub(crate) use ps::Ps;
+#[cfg(target_os = "linux")]
+pub(crate) use run::{Run, Spill};
 pub(crate) use serve::Serve;
 pub(crate) use tui::Tui;
 pub(crate) use whatif::WhatIf;
+#[cfg(target_os = "linux")]
+pub(crate) use r#yield::{Wake, Yield};
 
 /// After the options of every command, before those of the parser itself.
 const LAST: usize = 900;
@@ -80,6 +92,23 @@ pub(crate) enum Command {
     ///
     /// Sizes are bytes, times those of the recording; where it has none, the export says so.
     Export(Export),
+    /// Run a program within a memory budget, past the card's size, yielding to others
+    ///
+    /// No change to the program: a library of gpuheap's stands between it and the CUDA driver. Programs that use no CUDA
+    /// are not touched.
+    #[cfg(target_os = "linux")]
+    Run(Run),
+    /// List what runs under `gpuheap run`, and what every process of it holds
+    #[cfg(target_os = "linux")]
+    Ps(Ps),
+    /// Let a process move its memory to the host, for others to use the device
+    ///
+    /// The process must be of a `gpuheap run`.
+    #[cfg(target_os = "linux")]
+    Yield(Yield),
+    /// Let a process that yielded move its memory back
+    #[cfg(target_os = "linux")]
+    Wake(Wake),
     /// Print a script that completes commands and options in a shell
     Completions(Completions),
     /// Print the manual page

@@ -115,12 +115,24 @@ pub(crate) enum Error {
     /// The screen cannot be shown.
     #[error(transparent)]
     Tui(gpuheap_tui::Error),
+    /// A program cannot be run, or a run cannot be asked.
+    #[cfg(target_os = "linux")]
+    #[error(transparent)]
+    Run(crate::run::Error),
     /// Standard output cannot be written.
     #[error("Failed to write to standard output")]
     Print(#[source] io::Error),
 }
 
 impl Error {
+    fn exit_code(&self) -> u8 {
+        match self {
+            #[cfg(target_os = "linux")]
+            Self::Run(error) => error.exit_code().unwrap_or(BAD_INPUT),
+            _ => BAD_INPUT,
+        }
+    }
+
     /// What the user can do.
     fn hint(&self) -> Option<String> {
         match self {
@@ -154,6 +166,8 @@ impl Error {
                  does so with `--budget-file`"
                     .to_owned(),
             ),
+            #[cfg(target_os = "linux")]
+            Self::Run(error) => error.hint(),
             Self::NoCommand { path } => Some(format!("`gpuheap explain {}` explains it", quoted(path))),
             Self::NoTerminal { .. } => Some("`gpuheap explain` shows the same as text".to_owned()),
             Self::NoKeys => Some("save the recording in a file first".to_owned()),
@@ -222,7 +236,7 @@ pub(crate) fn report(error: &Error, color: Color) -> ExitCode {
     let text = message(error, output::colored(&io::stderr(), color));
     // There is nowhere to say that this failed.
     let _ = anstream::AutoStream::new(io::stderr().lock(), anstream::ColorChoice::Always).write_all(text.as_bytes());
-    ExitCode::from(BAD_INPUT)
+    ExitCode::from(error.exit_code())
 }
 
 fn message(error: &Error, colored: bool) -> String {

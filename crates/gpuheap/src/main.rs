@@ -4,5 +4,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    gpuheap::main_with(std::env::args_os())
+    gpuheap::main_with(&gpuheap::Own::program(), std::env::args_os())
 }

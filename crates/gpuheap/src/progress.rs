@@ -70,6 +70,15 @@ impl Progress {
         }
     }
 
+    /// A process moved so many bytes.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn moved(&mut self, bytes: u64) {
+        if self.due() {
+            let speed = bytes as f64 / 1e9 / self.start.elapsed().as_secs_f64().max(1e-3);
+            self.show(&format!("Moving  {}  {speed:.1} GB/s", Bytes::new(bytes)));
+        }
+    }
+
     /// Takes the line away.
     pub(crate) fn clear(&mut self) {
         if std::mem::take(&mut self.shown) {

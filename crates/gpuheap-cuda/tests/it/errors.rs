@@ -59,6 +59,8 @@ fn results_that_nobody_wants_are_left_out() {
     let bench = bench();
     let api = bench.driver.api();
     let memory = DeviceBuffer::new(&bench.context, 3000).unwrap();
+    // Addresses are asked about in a context.
+    let _current = bench.context.enter().unwrap();
     let none: *mut c_void = std::ptr::null_mut();
     let (mut base, mut bytes) = (DevicePtr::NULL, 0);
     let inside = DevicePtr(memory.address().0 + 100);

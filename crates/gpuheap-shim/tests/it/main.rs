@@ -5,8 +5,10 @@
 
 mod budgets;
 mod loading;
+mod origins;
 mod programs;
 mod rig;
+mod sleeping;
 mod support;
 
 // The conformance suite of drivers, with the shim as the driver.

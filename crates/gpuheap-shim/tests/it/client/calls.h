@@ -47,7 +47,7 @@ static void linear(void) {
     SAY("free managed", CALL(cuMemFree, cuMemFree_v2, (ptr), managed));
     SAY("free host", CALL(cuMemFreeHost, cuMemFreeHost, (void *), host));
     SAY("unregister", CALL(cuMemHostUnregister, cuMemHostUnregister, (void *), own));
-    SAY("synchronize", CALL(cuCtxSynchronize, cuCtxSynchronize, (void)));
+    SAY("synchronize", CALL(cuCtxSynchronize, cuCtxSynchronize, (ptr), context));
     charged("nothing");
 }
 

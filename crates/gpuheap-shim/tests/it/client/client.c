@@ -4,6 +4,7 @@
 
 #include "calls.h"
 #include "processes.h"
+#include "sleeps.h"
 #include "stress.h"
 
 int main(int count, char **arguments) {
@@ -30,6 +31,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "budget")) budget();
     else if (!strcmp(what, "nested")) nested();
     else if (!strcmp(what, "stress")) stress();
+    else if (!strcmp(what, "sleeps")) sleeps();
     else if (!strcmp(what, "twice")) twice();
     else if (!strcmp(what, "devices")) devices();
     else if (!strcmp(what, "exec")) {

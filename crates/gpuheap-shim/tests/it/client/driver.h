@@ -53,7 +53,7 @@ static void charged(const char *when) {
     fprintf(stderr, "%s:", when);
     static const char *const places[] = {"host", "", "other"};
     for (int device = 1; device >= -1; device--)
-        for (uint32_t kind = 0; kind < 10; kind++)
+        for (uint32_t kind = 0; kind < 11; kind++)
             if (bytes(kind, device)) fprintf(stderr, " %s%u=%llu", places[device + 1], kind, (unsigned long long)bytes(kind, device));
     fprintf(stderr, mistakes() ? " MISTAKES\n" : "\n");
 }

@@ -73,7 +73,7 @@ static void stress(void) {
     }
     for (int i = 0; i < 8; i++) pthread_join(all[i], NULL);
     control("reset");
-    SAY("synchronize", CALL(cuCtxSynchronize, cuCtxSynchronize, (void)));
+    SAY("synchronize", CALL(cuCtxSynchronize, cuCtxSynchronize, (ptr), context));
     charged("end");
 }
 

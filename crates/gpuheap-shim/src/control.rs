@@ -1,0 +1,159 @@
+//! A thread of the process that listens to `gpuheap yield`, `wake` and `ps`, at a socket in the folder of the run that
+//! only its user can reach, and that wakes the process up when a thread of the program waits at the gate.
+
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use gpuheap_ledger::State as Phase;
+use gpuheap_ledger::control::{self, Reply, Request};
+
+use crate::depth::Inside;
+use crate::moving::{self, Moving};
+use crate::state::{self, State};
+use crate::{placement, sleep};
+
+/// How long somebody may take to say what they want.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How soon a process that waits for room looks again.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// Begins to listen, once a process. What does not work leaves a program that cannot be put to sleep, no more.
+pub(crate) fn start() {
+    let state = state::get();
+    let (Some(folder), Some(moving)) = (std::env::var_os("GPUHEAP_RUN").map(PathBuf::from), moving::get()) else {
+        return;
+    };
+    if state.listens.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    let Some((listener, bell)) = open(&folder) else { return };
+    let signals = block_signals();
+    let work = move || {
+        // Calls of the driver that end in exported functions are this thread's own.
+        let _inside = Inside::enter();
+        Control { moving, state, listener, bell, hold: AtomicBool::new(false) }.listen();
+    };
+    // A program's signals are for its own threads: a new one begins with those blocked that its maker blocks.
+    let started = thread::Builder::new().name("gpuheap".to_owned()).spawn(work);
+    restore_signals(signals);
+    if started.is_ok() {
+        state.gate.set_bell(bell);
+    }
+}
+
+fn open(folder: &Path) -> Option<(UnixListener, i32)> {
+    let path = control::socket(folder, std::process::id());
+    // From before an exec, or of another process of that number.
+    let _ = fs::remove_file(&path);
+    let listener = UnixListener::bind(&path).ok()?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).ok()?;
+    listener.set_nonblocking(true).ok()?;
+    // SAFETY: takes numbers only.
+    let bell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    (bell >= 0).then_some((listener, bell))
+}
+
+struct Control {
+    moving: &'static Moving,
+    state: &'static State,
+    listener: UnixListener,
+    bell: i32,
+    /// Whether the process sleeps until it is told to wake up.
+    hold: AtomicBool,
+}
+
+impl Control {
+    fn listen(&self) {
+        loop {
+            let asleep = sleep::phase(self.state) != Phase::Running;
+            let wanted = asleep && self.state.gate.is_wanted() && !self.hold.load(Ordering::Relaxed);
+            if wanted && sleep::wake_up(self.moving, self.state).is_ok() {
+                continue;
+            }
+            // Woken by a request, by whoever comes to the gate, and now and then while it waits for room.
+            let pause = placement::next_look().unwrap_or(Duration::from_secs(3600));
+            self.wait(if wanted { AGAIN } else { pause });
+            placement::overdue(self.state);
+            while let Ok((stream, _)) = self.listener.accept() {
+                self.answer(stream);
+            }
+        }
+    }
+
+    fn wait(&self, most: Duration) {
+        let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut both = [poll(self.listener.as_raw_fd()), poll(self.bell)];
+        let timeout = i32::try_from(most.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: two of them, which outlive the call.
+        unsafe { libc::poll(both.as_mut_ptr(), 2, timeout) };
+        let mut count = 0_u64;
+        // SAFETY: eight bytes to a number that outlives the call; it does not wait.
+        unsafe { libc::read(self.bell, (&raw mut count).cast(), size_of::<u64>()) };
+    }
+
+    fn answer(&self, mut stream: UnixStream) {
+        let prepared = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(PATIENCE)));
+        if prepared.and_then(|()| stream.set_write_timeout(Some(PATIENCE))).is_err() {
+            return;
+        }
+        let reply = match control::receive(&mut stream) {
+            Ok(line) => match line.parse::<Request>() {
+                Ok(request) => self.carry_out(request),
+                Err(error) => Reply::Refused(error.to_string()),
+            },
+            Err(_) => return,
+        };
+        // Whoever asked may be gone.
+        let _ = control::send(&mut stream, &reply);
+    }
+
+    fn carry_out(&self, request: Request) -> Reply {
+        let result = match request {
+            Request::Status => Ok(sleep::status(self.state)),
+            Request::Yield { keep, hold } => {
+                let slept = sleep::fall_asleep(self.moving, self.state, keep);
+                if slept.is_ok() {
+                    self.hold.store(hold, Ordering::Relaxed);
+                }
+                slept
+            }
+            Request::Wake => {
+                self.hold.store(false, Ordering::Relaxed);
+                self.wake()
+            }
+        };
+        result.map_or_else(|refused| Reply::Refused(refused.to_string()), Reply::Done)
+    }
+
+    /// Wakes up, with some patience for room.
+    fn wake(&self) -> Result<control::Done, sleep::Refused> {
+        let start = Instant::now();
+        loop {
+            match sleep::wake_up(self.moving, self.state) {
+                Err(sleep::Refused::NoRoom(_)) if start.elapsed() < PATIENCE => thread::sleep(AGAIN),
+                other => return other,
+            }
+        }
+    }
+}
+
+/// Blocks all signals of the calling thread; what was blocked before is given back.
+fn block_signals() -> MaybeUninit<libc::sigset_t> {
+    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: makes a set in `all`.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // SAFETY: `all` was made above, `before` is filled.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
+    before
+}
+
+fn restore_signals(before: MaybeUninit<libc::sigset_t>) {
+    // SAFETY: filled by `block_signals`.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+}

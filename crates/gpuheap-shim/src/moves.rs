@@ -1,0 +1,275 @@
+//! Moving chunks between a device and the host, their addresses unchanged. Only while the gate is closed and nothing that
+//! could touch them runs ([`crate::quiet`]).
+//!
+//! Copies run ahead on a stream of their own; what is behind a chunk's addresses is exchanged as soon as its copy is
+//! done, while the next are under way. So the whole takes hardly longer than the copies.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use gpuheap_cuda::raw::{AccessDesc, AllocationHandle, Code, DevicePtr};
+use gpuheap_cuda::{Context, Error, Event, Stream};
+use gpuheap_ledger::events::What;
+
+use crate::charge::{Charge, Kind};
+use crate::chunks::{Backing, Chunk, on_device};
+use crate::events;
+use crate::host::Piece;
+use crate::moving::Moving;
+
+/// How many copies are under way at once.
+const AHEAD: usize = 8;
+
+/// Where the content of a chunk goes that leaves its device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rest {
+    /// Behind the chunk's addresses, for a program that goes on.
+    Behind,
+    /// Nowhere that the program reaches, as it sleeps.
+    Away,
+}
+
+/// What was moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Moved {
+    pub(crate) chunks: usize,
+    pub(crate) bytes: u64,
+}
+
+/// The way to move chunks of one device.
+pub(crate) struct Mover<'a> {
+    moving: &'a Moving,
+    context: Context,
+    stream: Stream,
+    events: Vec<Event>,
+}
+
+impl<'a> Mover<'a> {
+    /// Uses the device's primary context, which has to be there.
+    pub(crate) fn new(moving: &'a Moving, device: i32) -> Result<Self, Error> {
+        let context = moving.device(device)?.context()?;
+        let stream = Stream::new(&context)?;
+        let events = (0..AHEAD).map(|_| Event::new(&context, false)).collect::<Result<_, _>>()?;
+        Ok(Self { moving, context, stream, events })
+    }
+
+    /// Moves chunks to the host, in that order, until there is no more room there.
+    pub(crate) fn out(&self, chunks: &[Arc<Chunk>], rest: Rest) -> Result<Moved, Error> {
+        let device = self.context.device();
+        let sizes: Vec<usize> = chunks.iter().map(|chunk| chunk.bytes).collect();
+        let mut pieces = self.moving.pool.take_all(device, &sizes).into_iter();
+        let start = |chunk: &Arc<Chunk>| {
+            let (Some(piece), Some(address)) = (pieces.next(), chunk.inner().address) else { return Ok(None) };
+            let origin = chunk.inner().charge.origin();
+            let charge = match rest {
+                Rest::Behind => Charge::take_for(origin, Kind::Spilled, Some(chunk.device), chunk.bytes),
+                // A process that sleeps may have what it needs of the host.
+                Rest::Away => Some(Charge::hold(origin, Kind::Spilled, Some(chunk.device), chunk.bytes)),
+            };
+            let Some(charge) = charge else { return Ok(None) };
+            self.copy(piece.window(), address, chunk.bytes)?;
+            Ok(Some((piece, charge)))
+        };
+        let finish = |chunk: &Arc<Chunk>, (piece, charge)| self.leave(chunk, piece, charge, rest);
+        self.pipeline(chunks, start, finish)
+    }
+
+    /// Moves chunks back to the device, in that order, until there is no more room there.
+    pub(crate) fn back(&self, chunks: &[Arc<Chunk>]) -> Result<Moved, Error> {
+        let start = |chunk: &Arc<Chunk>| {
+            let origin = chunk.inner().charge.origin();
+            let Ok((charge, backing)) = on_device(self.moving, chunk.bytes, &chunk.prop, (chunk.kind, origin)) else {
+                return Ok(None);
+            };
+            let window = self.come(chunk, charge, backing)?;
+            let Some((piece, address)) = window else { return Ok(None) };
+            self.copy(address, piece.window(), chunk.bytes)?;
+            Ok(Some(piece))
+        };
+        let finish = |_: &Arc<Chunk>, piece| {
+            self.moving.pool.give(piece);
+            Ok(())
+        };
+        self.pipeline(chunks, start, finish)
+    }
+
+    /// Puts the host's memory behind the addresses of chunks whose content is there already.
+    pub(crate) fn behind(&self, chunks: &[Arc<Chunk>]) -> Result<Moved, Error> {
+        let mut moved = Moved::default();
+        for chunk in chunks {
+            let (handle, address, access) = {
+                let inner = chunk.inner();
+                let (Some(Backing::Away(piece)), Some(address)) = (&inner.backing, inner.address) else { continue };
+                (piece.handle(), address, inner.access.clone())
+            };
+            self.map(address, chunk.bytes, handle, &access)?;
+            let mut inner = chunk.inner();
+            inner.backing = match inner.backing.take() {
+                Some(Backing::Away(piece)) => Some(Backing::Host(piece)),
+                other => other,
+            };
+            moved.chunks += 1;
+        }
+        Ok(moved)
+    }
+
+    /// Starts each and finishes it when its copy is done, some ahead of others. The first that cannot be started is the
+    /// end.
+    fn pipeline<T>(
+        &self,
+        chunks: &[Arc<Chunk>],
+        mut start: impl FnMut(&Arc<Chunk>) -> Result<Option<T>, Error>,
+        mut finish: impl FnMut(&Arc<Chunk>, T) -> Result<(), Error>,
+    ) -> Result<Moved, Error> {
+        let mut under_way = VecDeque::with_capacity(AHEAD);
+        let mut moved = Moved::default();
+        let mut settle = |under_way: &mut VecDeque<(&Arc<Chunk>, T, &Event)>| {
+            let Some((chunk, what, event)) = under_way.pop_front() else { return Ok(()) };
+            let copied = event.synchronize();
+            // What was begun is finished in any case, as far as it goes.
+            copied.and(finish(chunk, what))?;
+            moved.chunks += 1;
+            moved.bytes += chunk.bytes as u64;
+            Ok(())
+        };
+        let mut begin = || {
+            for (chunk, event) in chunks.iter().zip(self.events.iter().cycle()) {
+                if under_way.len() == AHEAD {
+                    settle(&mut under_way)?;
+                }
+                let Some(what) = start(chunk)? else { break };
+                event.record(&self.stream)?;
+                under_way.push_back((chunk, what, event));
+            }
+            Ok(())
+        };
+        let mut result = begin();
+        while !under_way.is_empty() {
+            let settled = settle(&mut under_way);
+            result = result.and(settled);
+        }
+        result.map(|()| moved)
+    }
+
+    fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize) -> Result<(), Error> {
+        let _current = self.context.enter()?;
+        // SAFETY: both are mapped for that many bytes, for this device, and stay so until the event behind the copy is
+        // waited for.
+        let code = unsafe { (self.moving.api().cuMemcpyDtoDAsync_v2)(to, from, bytes, self.stream.handle()) };
+        check("cuMemcpyDtoDAsync_v2", code)
+    }
+
+    /// The content is in the piece: it takes the place of the device's memory.
+    fn leave(&self, chunk: &Chunk, piece: Piece, charge: Charge, rest: Rest) -> Result<(), Error> {
+        let (former, address, access) = {
+            let mut inner = chunk.inner();
+            let (Some(Backing::Device(former)), Some(address)) = (inner.backing.take(), inner.address) else {
+                return Ok(());
+            };
+            (former, address, inner.access.clone())
+        };
+        let exchanged = self.unmap(address, chunk.bytes).and_then(|()| match rest {
+            Rest::Away => Ok(()),
+            Rest::Behind => self.map(address, chunk.bytes, piece.handle(), &access).inspect_err(|_| {
+                // As it was; if that fails as well, the program's next access will tell.
+                let _ = self.map(address, chunk.bytes, former, &access);
+            }),
+        });
+        let mut inner = chunk.inner();
+        if let Err(error) = exchanged {
+            inner.backing = Some(Backing::Device(former));
+            drop(inner);
+            self.moving.pool.give(piece);
+            return Err(error);
+        }
+        let backing = if rest == Rest::Behind { Backing::Host(piece) } else { Backing::Away(piece) };
+        inner.backing = Some(backing);
+        let given_back = std::mem::replace(&mut inner.charge, charge);
+        drop(inner);
+        events::note(What::MovedOut, given_back.memory(), address.0);
+        // SAFETY: made for this chunk, mapped nowhere any more, and known to nobody else.
+        surely(|| unsafe { (self.moving.api().cuMemRelease)(former) });
+        drop(given_back);
+        Ok(())
+    }
+
+    /// Puts the device's memory behind the chunk's addresses. What was there is given to whoever copies it.
+    fn come(&self, chunk: &Chunk, charge: Charge, backing: Backing) -> Result<Option<(Piece, DevicePtr)>, Error> {
+        let Backing::Device(handle) = backing else { return Ok(None) };
+        let (former, address, access) = {
+            let mut inner = chunk.inner();
+            let (Some(former), Some(address)) = (inner.backing.take(), inner.address) else { return Ok(None) };
+            (former, address, inner.access.clone())
+        };
+        let (piece, was_behind) = match former {
+            Backing::Host(piece) => (piece, true),
+            Backing::Away(piece) => (piece, false),
+            Backing::Device(_) => {
+                chunk.inner().backing = Some(former);
+                // SAFETY: made a moment ago, for nothing.
+                surely(|| unsafe { (self.moving.api().cuMemRelease)(handle) });
+                return Ok(None);
+            }
+        };
+        let exchanged = if was_behind { self.unmap(address, chunk.bytes) } else { Ok(()) };
+        let exchanged = exchanged.and_then(|()| self.map(address, chunk.bytes, handle, &access));
+        if let Err(error) = exchanged {
+            if was_behind {
+                // As it was; if that fails as well, the program's next access will tell.
+                let _ = self.map(address, chunk.bytes, piece.handle(), &access);
+            }
+            chunk.inner().backing = Some(if was_behind { Backing::Host(piece) } else { Backing::Away(piece) });
+            // SAFETY: made a moment ago, and mapped nowhere.
+            surely(|| unsafe { (self.moving.api().cuMemRelease)(handle) });
+            return Err(error);
+        }
+        let mut inner = chunk.inner();
+        inner.backing = Some(Backing::Device(handle));
+        let memory = charge.memory();
+        let given_back = std::mem::replace(&mut inner.charge, charge);
+        drop(inner);
+        events::note(What::MovedIn, memory, address.0);
+        drop(given_back);
+        Ok(Some((piece, address)))
+    }
+
+    fn unmap(&self, address: DevicePtr, bytes: usize) -> Result<(), Error> {
+        // SAFETY: mapped, all of it and nothing else, and nothing uses it: the gate is closed and the device is idle.
+        check("cuMemUnmap", surely(|| unsafe { (self.moving.api().cuMemUnmap)(address, bytes) }))
+    }
+
+    fn map(
+        &self,
+        address: DevicePtr,
+        bytes: usize,
+        handle: AllocationHandle,
+        access: &[AccessDesc],
+    ) -> Result<(), Error> {
+        // SAFETY: the addresses are reserved, by the program or by this library, and nothing is mapped there.
+        check("cuMemMap", unsafe { (self.moving.api().cuMemMap)(address, bytes, 0, handle, 0) })?;
+        if access.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: mapped a moment ago; `access` outlives the call.
+        let granted = unsafe { (self.moving.api().cuMemSetAccess)(address, bytes, access.as_ptr(), access.len()) };
+        check("cuMemSetAccess", granted).inspect_err(|_| {
+            let _ = self.unmap(address, bytes);
+        })
+    }
+}
+
+/// Undoes something, which cannot be refused for good: tries again a few times.
+pub(crate) fn surely(call: impl Fn() -> Code) -> Code {
+    let mut code = call();
+    for _ in 0..3 {
+        if code.is_success() {
+            break;
+        }
+        code = call();
+    }
+    code
+}
+
+pub(crate) fn check(call: &'static str, code: Code) -> Result<(), Error> {
+    if code.is_success() { Ok(()) } else { Err(Error::Call { call, code }) }
+}

@@ -1,0 +1,215 @@
+//! Which chunks are on the device when not all can be: those that kernels use most.
+//!
+//! The arguments of launches say which chunks are used and how often. Now and then, when the program waits for the device
+//! anyway or after some time without that, the chunks on the host are compared with those on the device, and change
+//! places where that pays: reaching the host's memory costs some seventy times what reaching the device's costs, and
+//! a change of places costs two copies and two mappings.
+//!
+//! A launch points to where a tensor begins, not to how long it is. So the bytes of a chunk that launches used are
+//! estimated: tensors that begin in a chunk share it, and the last one goes on through the following chunks up to the
+//! next one in which a tensor begins.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use gpuheap_cuda::raw::DeviceId;
+use gpuheap_ledger::State as Phase;
+
+use crate::chunks::{Backing, Chunk};
+use crate::moves::Rest;
+use crate::moving::{self, Moving};
+use crate::parameters::KERNELS;
+use crate::ranges::CHUNKS;
+use crate::sleep::{by_device, each_device, phase};
+use crate::state::{self, State};
+use crate::temperature::TEMPERATURE;
+use crate::touched::{Arguments, touched};
+use crate::{charge, quiet, real};
+
+/// How long launches are counted before chunks are compared again.
+const WINDOW: Duration = Duration::from_millis(700);
+/// How much later without a moment at which the program waits.
+const PATIENCE: Duration = Duration::from_millis(1500);
+/// How long the program may be held back until the device is idle.
+const SETTLE: Duration = Duration::from_millis(500);
+/// Bytes a second between host and device, by kernels as by copies. Measured on an H200: 51 to 55 GB/s.
+const LINK: f64 = 50e9;
+/// Seconds a byte that a move costs beside its copy: mappings.
+const REMAP: f64 = 15e-3 / (1 << 30) as f64;
+/// A change of places has to be worth so many times its cost.
+const MARGIN: f64 = 1.5;
+/// It is expected to be of use for as long as the program has been watched, within these bounds.
+const HORIZON: std::ops::RangeInclusive<f64> = 1.0..=20.0;
+
+/// Whether anything is on the host, so that launches have to be looked at.
+static WATCHING: AtomicBool = AtomicBool::new(false);
+/// Nanoseconds from the first look to the last comparison.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+/// Something was put on the host: from now on launches are looked at.
+pub(crate) fn watch() {
+    if !WATCHING.swap(true, Ordering::Relaxed) {
+        LAST.store(now(), Ordering::Relaxed);
+        state::get().gate.ring();
+    }
+}
+
+/// A kernel is about to be launched.
+#[inline]
+pub(crate) fn launched(arguments: Arguments) {
+    if WATCHING.load(Ordering::Relaxed) {
+        note(arguments);
+    }
+}
+
+fn note(arguments: Arguments) {
+    let launch = TEMPERATURE.launch();
+    let parameter = |number| real::parameter(arguments.function, number);
+    let touch = |chunk, address| TEMPERATURE.touch(chunk, launch, address);
+    // SAFETY: the program's own arguments, which the driver reads next.
+    unsafe { touched(arguments, (&KERNELS, &CHUNKS), parameter, touch) };
+}
+
+/// The program waited for the device: much of it, if not all, is at rest.
+#[inline]
+pub(crate) fn at_rest() {
+    if WATCHING.load(Ordering::Relaxed) && since_last() > WINDOW {
+        compare(state::get());
+    }
+}
+
+/// How long nobody need ask [`overdue`].
+pub(crate) fn next_look() -> Option<Duration> {
+    WATCHING.load(Ordering::Relaxed).then_some(PATIENCE / 3)
+}
+
+/// Compares if that has not been done for long.
+pub(crate) fn overdue(state: &'static State) {
+    if WATCHING.load(Ordering::Relaxed) && since_last() > WINDOW + PATIENCE {
+        compare(state);
+    }
+}
+
+fn now() -> u64 {
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    u64::try_from(START.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn since_last() -> Duration {
+    Duration::from_nanos(now().saturating_sub(LAST.load(Ordering::Relaxed)))
+}
+
+/// A chunk, and bytes a second of it that kernels use.
+struct Used {
+    chunk: Arc<Chunk>,
+    rate: f64,
+}
+
+impl Used {
+    /// Of each of its bytes, so that chunks of different sizes compare.
+    fn density(&self) -> f64 {
+        self.rate / self.chunk.bytes as f64
+    }
+}
+
+/// Compares chunks on the host with those on the device, and lets them change places where that pays.
+fn compare(state: &'static State) {
+    let Some(moving) = moving::get() else { return };
+    let Some(mut turn) = quiet::try_turn(&state.turn) else { return };
+    if phase(state) != Phase::Running {
+        return;
+    }
+    let window = since_last().as_secs_f64();
+    if window < WINDOW.as_secs_f64() {
+        // Somebody else did it meanwhile.
+        return;
+    }
+    let all = by_device(|backing| matches!(backing, Backing::Device(_) | Backing::Host(_)));
+    let plans: Vec<(DeviceId, Plan)> =
+        all.into_iter().map(|(device, chunks)| (device, plan(state, device, used(chunks, window)))).collect();
+    TEMPERATURE.turn();
+    LAST.store(now(), Ordering::Relaxed);
+    if plans.iter().all(|(_, plan)| plan.comes.is_empty()) {
+        return;
+    }
+    let Ok(closed) = quiet::settle(moving, state, &mut turn, SETTLE) else { return };
+    carry_out(moving, state, plans);
+    drop(closed);
+}
+
+fn carry_out(moving: &'static Moving, state: &State, plans: Vec<(DeviceId, Plan)>) {
+    for (device, plan) in plans {
+        let out = each_device(moving, &[(device, plan.goes)], |mover, chunks| mover.out(chunks, Rest::Behind));
+        let back = each_device(moving, &[(device, plan.comes)], |mover, chunks| mover.back(chunks));
+        state.ledger.slot().moved_out.fetch_add(out.0.bytes, Ordering::Relaxed);
+        state.ledger.slot().moved_in.fetch_add(back.0.bytes, Ordering::Relaxed);
+    }
+}
+
+/// How much of each chunk kernels used, a second. The chunks are in the order of their addresses.
+fn used(chunks: Vec<Arc<Chunk>>, window: f64) -> Vec<Used> {
+    let place = |chunk: &Chunk| chunk.inner().address.map_or(0, |address| address.0);
+    let mut chunks: Vec<(usize, Arc<Chunk>)> = chunks.into_iter().map(|chunk| (place(&chunk), chunk)).collect();
+    chunks.sort_unstable_by_key(|(address, _)| *address);
+    // The tensor that goes on from the chunk before: where that ends, and how often it was used.
+    let (mut end, mut going_on) = (0, 0.0);
+    let mut all = Vec::with_capacity(chunks.len());
+    for (address, chunk) in chunks {
+        let heat = TEMPERATURE.heat(chunk.number);
+        let before = if address == end { going_on } else { 0.0 };
+        let (touches, bytes) = (f64::from(heat.touches_this_window), chunk.bytes as f64);
+        // What goes on from before has a share as those have that begin here.
+        let tensors = heat.starts + if before > 0.0 { 1.0 } else { 0.0 };
+        let rate = if touches > 0.0 { (touches + before) * bytes / tensors.max(1.0) } else { before * bytes };
+        going_on = if touches > 0.0 { f64::from(heat.top_touches) } else { before };
+        end = address + chunk.bytes;
+        all.push(Used { rate: chunk.warmth(rate / window), chunk });
+    }
+    all
+}
+
+/// What is to move.
+#[derive(Default)]
+struct Plan {
+    goes: Vec<Arc<Chunk>>,
+    comes: Vec<Arc<Chunk>>,
+}
+
+/// The hottest of the host's chunks come as long as they are worth it, and the coldest of the device's make room.
+fn plan(state: &State, device: DeviceId, used: Vec<Used>) -> Plan {
+    let (mut host, mut here): (Vec<Used>, Vec<Used>) = used.into_iter().partition(|used| used.chunk.is_spilled());
+    if host.is_empty() {
+        return Plan::default();
+    }
+    host.sort_by(|one, other| other.density().total_cmp(&one.density()));
+    here.sort_by(|one, other| one.density().total_cmp(&other.density()));
+    let horizon = (now() as f64 / 1e9).clamp(*HORIZON.start(), *HORIZON.end());
+    let place = charge::place(Some(device));
+    let mut room = match state.ledger.budget(place) {
+        0 => u64::MAX,
+        budget => budget.saturating_sub(state.ledger.used_by_the_living(place)),
+    };
+    let mut plan = Plan::default();
+    let mut coldest = here.into_iter().peekable();
+    for hot in host {
+        let bytes = hot.chunk.bytes as u64;
+        let (mut lost, mut moved, mut goes, mut free) = (0.0, hot.chunk.bytes as f64, Vec::new(), room);
+        while free < bytes {
+            let Some(cold) = coldest.next_if(|cold| cold.density() < hot.density()) else { break };
+            free += cold.chunk.bytes as u64;
+            lost += cold.rate;
+            moved += cold.chunk.bytes as f64;
+            goes.push(cold.chunk);
+        }
+        let gained = (hot.rate - lost) / LINK * horizon;
+        let cost = moved * (1.0 / LINK + REMAP);
+        if free < bytes || gained < cost * MARGIN {
+            break;
+        }
+        room = free - bytes;
+        plan.goes.append(&mut goes);
+        plan.comes.push(hot.chunk);
+    }
+    plan
+}

@@ -1,0 +1,77 @@
+//! What a program is told of an address: what it would be told if its memory were on the device, as one allocation.
+
+use std::ffi::{c_uint, c_void};
+
+use gpuheap_cuda::raw::{Code, DevicePtr, memory_type, pointer_attribute};
+
+use crate::around::Call;
+use crate::{converted, moving, paging};
+
+pub(crate) fn range(call: Call<'_>, start: *mut DevicePtr, bytes: *mut usize, address: DevicePtr) -> Code {
+    let Some((found, size)) = converted::range(address) else { return call() };
+    put(start, found);
+    put(bytes, size);
+    Code::SUCCESS
+}
+
+pub(crate) fn attribute(call: Call<'_>, value: *mut c_void, attribute: c_uint, address: DevicePtr) -> Code {
+    let code = call();
+    if code.is_success() && moving::is_wanted() {
+        correct(value, attribute, address);
+    }
+    code
+}
+
+pub(crate) fn attributes(
+    call: Call<'_>,
+    count: c_uint,
+    attributes: *const c_uint,
+    values: *const *mut c_void,
+    address: DevicePtr,
+) -> Code {
+    let code = call();
+    if code.is_success() && moving::is_wanted() && !attributes.is_null() && !values.is_null() {
+        for number in 0..count as usize {
+            // SAFETY: the driver read as many.
+            let attribute = unsafe { attributes.add(number).read() };
+            // SAFETY: as above.
+            let value = unsafe { values.add(number).read() };
+            correct(value, attribute, address);
+        }
+    }
+    code
+}
+
+/// Puts right what memory of the host behind an address, or one allocation in several pieces, makes different.
+fn correct(value: *mut c_void, attribute: c_uint, address: DevicePtr) {
+    let spilled = || {
+        let chunk = paging::chunk_at(address.0).or_else(|| converted::chunk_at(address))?;
+        chunk.is_spilled().then_some(chunk.device)
+    };
+    match attribute {
+        pointer_attribute::MEMORY_TYPE if spilled().is_some() => put(value.cast(), memory_type::DEVICE),
+        pointer_attribute::DEVICE_ORDINAL => {
+            if let Some(device) = spilled() {
+                put(value.cast(), device);
+            }
+        }
+        pointer_attribute::RANGE_START => {
+            if let Some((start, _)) = converted::range(address) {
+                put(value.cast(), start);
+            }
+        }
+        pointer_attribute::RANGE_SIZE => {
+            if let Some((_, bytes)) = converted::range(address) {
+                put(value.cast(), bytes);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn put<T>(place: *mut T, value: T) {
+    if !place.is_null() {
+        // SAFETY: the program's own place for a value of that type, as the call says.
+        unsafe { place.write(value) };
+    }
+}

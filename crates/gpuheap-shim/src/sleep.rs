@@ -1,0 +1,211 @@
+//! Going to sleep: all that can move leaves the devices, and the program is held back at the gate. And waking up.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use gpuheap_cuda::Error;
+use gpuheap_cuda::raw::DeviceId;
+use gpuheap_ledger::control::Done;
+use gpuheap_ledger::events::What;
+use gpuheap_ledger::{Kind, Origin, State as Phase};
+
+use crate::chunks::{Backing, Chunk};
+use crate::events::{self, Memory};
+use crate::ledger::{DEVICES, HOST};
+use crate::moves::{Moved, Mover, Rest};
+use crate::moving::Moving;
+use crate::quiet::{self, Busy};
+use crate::state::State;
+use crate::{converted, paging, placement};
+
+/// How long a program may take to come to rest.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long one attempt may hold it back.
+const ATTEMPT: Duration = Duration::from_secs(2);
+
+/// Why a process did not go to sleep, or did not wake up.
+pub(crate) enum Refused {
+    /// It does not come to rest.
+    Busy(Busy),
+    /// It sleeps already.
+    Asleep,
+    /// It is awake.
+    Awake,
+    /// So many bytes have no room on the devices just now. It waits for them.
+    NoRoom(u64),
+    /// The driver failed.
+    Driver(Error),
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Busy(why) => write!(formatter, "it does not come to rest: {why}"),
+            Self::Asleep => formatter.write_str("it is asleep already"),
+            Self::Awake => formatter.write_str("it is not asleep"),
+            Self::NoRoom(bytes) => write!(
+                formatter,
+                "{bytes} bytes of it have no room on the device or within the budget just now; it goes on as soon as they do"
+            ),
+            Self::Driver(error) => write!(formatter, "{error}"),
+        }
+    }
+}
+
+/// Moves what can move to the host, but for `keep` bytes, and holds the program back.
+pub(crate) fn fall_asleep(moving: &'static Moving, state: &'static State, keep: u64) -> Result<Done, Refused> {
+    let start = Instant::now();
+    let mut turn = quiet::turn(state);
+    if phase(state) != Phase::Running {
+        return Err(Refused::Asleep);
+    }
+    set_phase(state, Phase::GoingToSleep);
+    let settled = loop {
+        match quiet::settle(moving, state, &mut turn, ATTEMPT) {
+            Ok(closed) => break Ok(closed),
+            Err(Busy::Failed) => break Err(Busy::Failed),
+            Err(busy) if start.elapsed() > PATIENCE => break Err(busy),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    let closed = settled.inspect_err(|_| set_phase(state, Phase::Running)).map_err(Refused::Busy)?;
+    let mut left = keep;
+    let on_device = by_device(|backing| matches!(backing, Backing::Device(_)));
+    let going = on_device.into_iter().map(|(device, chunks)| {
+        // Those that stay are the last: what is allocated first lives longest.
+        let stay = |chunk: &Arc<Chunk>| {
+            let fits = chunk.bytes as u64 <= left;
+            left -= if fits { chunk.bytes as u64 } else { 0 };
+            fits
+        };
+        let stays = chunks.iter().rev().map(stay).collect::<Vec<_>>();
+        let goes = chunks.into_iter().rev().zip(stays).filter(|(_, stays)| !stays).map(|(chunk, _)| chunk).collect();
+        (device, goes)
+    });
+    let going: Vec<(DeviceId, Vec<Arc<Chunk>>)> = going.collect();
+    let moved = each_device(moving, &going, |mover, chunks| mover.out(chunks, Rest::Away));
+    state.ledger.slot().moved_out.fetch_add(moved.0.bytes, Ordering::Relaxed);
+    if let Some(error) = moved.1
+        && moved.0.chunks == 0
+    {
+        set_phase(state, Phase::Running);
+        drop(closed);
+        return Err(Refused::Driver(error));
+    }
+    set_phase(state, Phase::Asleep);
+    closed.stay();
+    note(What::Yielded, moved.0, start);
+    Ok(done(state, moved.0, start))
+}
+
+/// Moves all of it back, as far as there is room, and lets the program go on once nothing is away any more.
+pub(crate) fn wake_up(moving: &'static Moving, state: &'static State) -> Result<Done, Refused> {
+    let start = Instant::now();
+    let _turn = quiet::turn(state);
+    if phase(state) == Phase::Running {
+        return Err(Refused::Awake);
+    }
+    set_phase(state, Phase::Waking);
+    let away = by_device(|backing| matches!(backing, Backing::Away(_)));
+    let away: Vec<(DeviceId, Vec<Arc<Chunk>>)> = away.into_iter().collect();
+    let (mut moved, error) = each_device(moving, &away, Mover::back);
+    state.ledger.slot().moved_in.fetch_add(moved.bytes, Ordering::Relaxed);
+    if moving.spills() {
+        // What the device has no room for stays on the host, behind its addresses.
+        let rest = by_device(|backing| matches!(backing, Backing::Away(_)));
+        let rest: Vec<_> = rest.into_iter().collect();
+        moved.chunks += each_device(moving, &rest, Mover::behind).0.chunks;
+        placement::watch();
+    }
+    let missing: u64 = by_device(|backing| matches!(backing, Backing::Away(_)))
+        .values()
+        .flatten()
+        .map(|chunk| chunk.bytes as u64)
+        .sum();
+    if missing > 0 {
+        return Err(error.map_or(Refused::NoRoom(missing), Refused::Driver));
+    }
+    set_phase(state, Phase::Running);
+    state.gate.reopen();
+    note(What::Woken, moved, start);
+    Ok(done(state, moved, start))
+}
+
+/// Writes down that all of the process moved.
+fn note(what: What, moved: Moved, start: Instant) {
+    let memory = Memory { kind: Kind::Spilled, origin: Origin::default(), place: HOST, bytes: moved.bytes };
+    events::note(what, memory, usize::try_from(start.elapsed().as_micros()).unwrap_or(usize::MAX));
+}
+
+/// How the process is.
+pub(crate) fn status(state: &State) -> Done {
+    done(state, Moved::default(), Instant::now())
+}
+
+fn done(state: &State, moved: Moved, start: Instant) -> Done {
+    let held = |devices: std::ops::Range<usize>| {
+        let slot = state.ledger.slot();
+        devices.map(|device| slot.limited[device].load(Ordering::SeqCst)).sum::<u64>()
+    };
+    let bytes = held(0..DEVICES);
+    Done {
+        state: phase(state),
+        bytes,
+        host: held(DEVICES..DEVICES + 1),
+        moved: moved.bytes,
+        kept: bytes,
+        seconds: start.elapsed().as_secs_f64(),
+    }
+}
+
+pub(crate) fn phase(state: &State) -> Phase {
+    Phase::from_number(state.ledger.slot().state.load(Ordering::SeqCst))
+}
+
+fn set_phase(state: &State, phase: Phase) {
+    state.ledger.slot().state.store(phase as u64, Ordering::SeqCst);
+}
+
+/// Chunks that may move and whose content is where `is_there` says, by device, in the order of their addresses.
+pub(crate) fn by_device(is_there: impl Fn(&Backing) -> bool) -> BTreeMap<DeviceId, Vec<Arc<Chunk>>> {
+    let mut found = BTreeMap::<DeviceId, Vec<Arc<Chunk>>>::new();
+    for chunk in converted::chunks().into_iter().chain(paging::mapped_chunks()) {
+        let wanted = {
+            let inner = chunk.inner();
+            !inner.is_pinned && inner.address.is_some() && inner.backing.as_ref().is_some_and(&is_there)
+        };
+        if wanted {
+            found.entry(chunk.device).or_default().push(chunk);
+        }
+    }
+    found
+}
+
+/// Does it on each device that has a context, and sums up. An error of one is no reason not to do it on the others.
+pub(crate) fn each_device<'a>(
+    moving: &'a Moving,
+    chunks: &[(DeviceId, Vec<Arc<Chunk>>)],
+    work: impl Fn(&Mover<'a>, &[Arc<Chunk>]) -> Result<Moved, Error>,
+) -> (Moved, Option<Error>) {
+    let (mut all, mut failed) = (Moved::default(), None);
+    for (device, chunks) in chunks {
+        let done = moving.device(*device).and_then(|found| {
+            // Where a program has no primary context, none is made for this: it would take more than many chunks.
+            if chunks.is_empty() || !found.has_context()? {
+                return Ok(Moved::default());
+            }
+            let mover = Mover::new(moving, *device)?;
+            work(&mover, chunks)
+        });
+        match done {
+            Ok(moved) => {
+                all.chunks += moved.chunks;
+                all.bytes += moved.bytes;
+            }
+            Err(error) => failed = Some(error),
+        }
+    }
+    (all, failed)
+}

@@ -1,0 +1,425 @@
+//! How warm chunks are: when each was last touched by a launch, and how often in the present window and the last.
+//!
+//! A window ends when its owner says so, at a step of the program for example. What is here is for choosing what to
+//! move, so it may be a little wrong and has to be cheap: a touch is a few loads and stores without a locked
+//! instruction. Of touches of one chunk by several threads in the same moment some are lost.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+/// The first chunk number that has no temperature: it is always cold.
+pub(crate) const CHUNKS: u32 = 1 << 22;
+
+const BLOCK_BITS: u32 = 12;
+const BLOCK: usize = 1 << BLOCK_BITS;
+const BLOCKS: usize = CHUNKS as usize >> BLOCK_BITS;
+
+/// Bits of a count and of a window's number.
+const COUNT_BITS: u32 = 20;
+const WINDOW_BITS: u32 = u64::BITS - 2 * COUNT_BITS;
+/// Threads take launch numbers from so many places, each of them a batch at a time: one place for all would cost more
+/// than all the rest as soon as several threads launch at the same time.
+const SHARDS: usize = 64;
+const BATCH: u64 = 64;
+/// A launch is never numbered as if it had been before more launches than that.
+const FAR: u64 = SHARDS as u64 * BATCH;
+
+/// Counts stop here.
+const MOST: u64 = (1 << COUNT_BITS) - 1;
+
+#[derive(Default)]
+struct Chunk {
+    /// The launch that touched it last; 0 if none did.
+    last: AtomicU64,
+    /// The window of the last touch, touches in it, and touches in the window before it: see [`Counts`].
+    counts: AtomicU64,
+    /// Where launches pointed to in the window of the last touch, as bits of a hash: see [`STARTS`].
+    starts: AtomicU64,
+    /// The greatest address that a launch pointed to in that window, and how many did: see [`Top`].
+    top: AtomicU64,
+}
+
+struct Block([Chunk; BLOCK]);
+
+/// The next number of a batch; a multiple of [`BATCH`] if there is none left.
+#[repr(align(64))]
+struct Shard(AtomicU64);
+
+/// Temperatures by chunk number.
+pub(crate) struct Temperature {
+    blocks: [AtomicPtr<Block>; BLOCKS],
+    window: AtomicU32,
+    shards: [Shard; SHARDS],
+    /// Where the next batch begins.
+    batches: AtomicU64,
+}
+
+/// Chunks of this process.
+pub(crate) static TEMPERATURE: Temperature = Temperature::new();
+
+/// How warm a chunk is.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Heat {
+    /// Launches that touched it in the window that runs; at most 1,048,575 are counted.
+    pub(crate) touches_this_window: u32,
+    /// Those of the window before.
+    pub(crate) touches_last_window: u32,
+    /// The launch that touched it last; 0 if none did.
+    pub(crate) last_touch: u64,
+    /// About how many tensors begin in it, by the addresses of this window.
+    pub(crate) starts: f64,
+    /// Touches, in this window, of the last tensor that begins in it: it may go on in the chunks behind.
+    pub(crate) top_touches: u32,
+}
+
+impl Temperature {
+    pub(crate) const fn new() -> Self {
+        Self {
+            blocks: [const { AtomicPtr::new(std::ptr::null_mut()) }; BLOCKS],
+            window: AtomicU32::new(0),
+            shards: [const { Shard(AtomicU64::new(0)) }; SHARDS],
+            batches: AtomicU64::new(0),
+        }
+    }
+
+    /// A number for a launch that no other launch has, never 0. Of one thread later launches have greater numbers, of
+    /// several those that are some thousand launches apart.
+    #[inline]
+    pub(crate) fn launch(&self) -> u64 {
+        let next = &self.shards[shard()].0;
+        loop {
+            let number = next.load(Ordering::Relaxed);
+            let stale = self.batches.load(Ordering::Relaxed).saturating_sub(number) > FAR;
+            let given = if stale || number.is_multiple_of(BATCH) {
+                self.batches.fetch_add(BATCH, Ordering::Relaxed) + 1
+            } else {
+                number
+            };
+            let after = given + 1;
+            if next.compare_exchange_weak(number, after, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                return given;
+            }
+        }
+    }
+
+    /// A launch touches a chunk at an address.
+    #[inline]
+    pub(crate) fn touch(&self, chunk: u32, launch: u64, address: u64) {
+        let Some(chunk) = self.chunk(chunk).or_else(|| self.make(chunk)) else { return };
+        chunk.last.store(launch, Ordering::Relaxed);
+        let window = self.window.load(Ordering::Relaxed);
+        let before = Counts::unpack(chunk.counts.load(Ordering::Relaxed));
+        let counts = before.at(window);
+        let (starts, top) = if counts.window == before.window {
+            (chunk.starts.load(Ordering::Relaxed), Top(chunk.top.load(Ordering::Relaxed)))
+        } else {
+            (0, Top(0))
+        };
+        chunk.starts.store(starts | 1 << start_bit(address), Ordering::Relaxed);
+        chunk.top.store(top.with(address).0, Ordering::Relaxed);
+        let counts = Counts { now: (counts.now + 1).min(MOST), ..counts };
+        chunk.counts.store(counts.pack(), Ordering::Relaxed);
+    }
+
+    /// Ends the window: the one that ran is the last now, and another begins.
+    pub(crate) fn turn(&self) {
+        self.window.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How warm a chunk is. One that was not touched since the last window is cold, whatever was before.
+    pub(crate) fn heat(&self, chunk: u32) -> Heat {
+        let Some(chunk) = self.chunk(chunk) else { return Heat::default() };
+        let last = Counts::unpack(chunk.counts.load(Ordering::Relaxed));
+        let counts = last.at(self.window.load(Ordering::Relaxed));
+        let is_of_this = counts.window == last.window && counts.now > 0;
+        let of_this = |value: &AtomicU64| if is_of_this { value.load(Ordering::Relaxed) } else { 0 };
+        let [now, before] = [counts.now, counts.before].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+        Heat {
+            touches_this_window: now,
+            touches_last_window: before,
+            last_touch: chunk.last.load(Ordering::Relaxed),
+            starts: tensors(of_this(&chunk.starts)),
+            top_touches: Top(of_this(&chunk.top)).touches(),
+        }
+    }
+
+    /// Forgets a chunk, whose number goes to another one.
+    pub(crate) fn reset(&self, chunk: u32) {
+        if let Some(chunk) = self.chunk(chunk) {
+            chunk.last.store(0, Ordering::Relaxed);
+            chunk.counts.store(0, Ordering::Relaxed);
+            chunk.starts.store(0, Ordering::Relaxed);
+            chunk.top.store(0, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn chunk(&self, number: u32) -> Option<&Chunk> {
+        let number = number as usize;
+        let block = self.blocks.get(number >> BLOCK_BITS)?.load(Ordering::Acquire);
+        // SAFETY: null, or made by `make` and never taken away while this is there.
+        unsafe { block.as_ref() }.map(|block| &block.0[number % BLOCK])
+    }
+
+    /// Makes the block of a chunk: once for 4,096 of them. Nothing if there is no memory, or for numbers beyond all.
+    #[cold]
+    #[expect(clippy::cast_ptr_alignment, reason = "the memory is asked for with the alignment of a block")]
+    fn make(&self, number: u32) -> Option<&Chunk> {
+        let place = self.blocks.get(number as usize >> BLOCK_BITS)?;
+        // SAFETY: a block has bytes.
+        let fresh = unsafe { alloc_zeroed(Layout::new::<Block>()) }.cast::<Block>();
+        if fresh.is_null() {
+            return None;
+        }
+        if place.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // SAFETY: another thread was first, so this one was shown to nobody.
+            unsafe { dealloc(fresh.cast(), Layout::new::<Block>()) };
+        }
+        self.chunk(number)
+    }
+}
+
+impl Drop for Temperature {
+    fn drop(&mut self) {
+        for block in self.blocks.iter_mut().map(AtomicPtr::get_mut).filter(|block| !block.is_null()) {
+            // SAFETY: made by `make` with that layout, and nobody else is left who could reach it.
+            unsafe { dealloc(block.cast(), Layout::new::<Block>()) };
+        }
+    }
+}
+
+/// The place where the calling thread takes its numbers: by its stack, since threads have stacks of their own, far apart.
+/// Two threads may share a place.
+#[inline]
+fn shard() -> usize {
+    let here = 0_u8;
+    let hash = ((&raw const here).addr() as u64 >> 20).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    usize::try_from(hash >> (u64::BITS - SHARDS.trailing_zeros())).unwrap_or(0)
+}
+
+/// Bits of an address that do not tell tensors apart: what is smaller than 64 KiB is not worth to be counted.
+const START_BITS: u32 = 16;
+/// So many bits say where tensors begin.
+const STARTS: u64 = 64;
+
+/// The bit of an address.
+#[inline]
+fn start_bit(address: u64) -> u64 {
+    (address >> START_BITS).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - STARTS.trailing_zeros())
+}
+
+/// About how many different addresses set these bits, those made up for that met in one: so many it takes on average until
+/// so many bits are set (the coupon collector's sum).
+fn tensors(bits: u64) -> f64 {
+    (bits.count_zeros() + 1..=bits.count_ones() + bits.count_zeros()).map(|free| STARTS as f64 / f64::from(free)).sum()
+}
+
+/// An address in units of 512 bytes, which is what allocators align to, and how often it was met.
+#[derive(Clone, Copy)]
+struct Top(u64);
+
+impl Top {
+    const COUNT_BITS: u32 = 16;
+    const UNIT_BITS: u32 = 9;
+
+    #[inline]
+    fn with(self, address: u64) -> Self {
+        let (met, place) = (self.0 >> Self::COUNT_BITS, address >> Self::UNIT_BITS);
+        match place.cmp(&met) {
+            std::cmp::Ordering::Less => self,
+            std::cmp::Ordering::Equal if self.touches() == (1 << Self::COUNT_BITS) - 1 => self,
+            std::cmp::Ordering::Equal => Self(self.0 + 1),
+            std::cmp::Ordering::Greater => Self(place << Self::COUNT_BITS | 1),
+        }
+    }
+
+    fn touches(self) -> u32 {
+        u32::try_from(self.0 & ((1 << Self::COUNT_BITS) - 1)).unwrap_or(0)
+    }
+}
+
+/// What is in a chunk's word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Counts {
+    window: u32,
+    now: u64,
+    before: u64,
+}
+
+impl Counts {
+    #[inline]
+    fn unpack(word: u64) -> Self {
+        let window = u32::try_from(word >> (2 * COUNT_BITS)).unwrap_or(0);
+        Self { window, now: word >> COUNT_BITS & MOST, before: word & MOST }
+    }
+
+    #[inline]
+    fn pack(self) -> u64 {
+        u64::from(self.window) << (2 * COUNT_BITS) | self.now << COUNT_BITS | self.before
+    }
+
+    /// The same as it is in that window.
+    #[inline]
+    fn at(self, window: u32) -> Self {
+        let window = window % (1 << WINDOW_BITS);
+        let (now, before) = match window.wrapping_sub(self.window) % (1 << WINDOW_BITS) {
+            0 => (self.now, self.before),
+            1 => (0, self.now),
+            _ => (0, 0),
+        };
+        Self { window, now, before }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::thread;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Launch(Vec<u32>),
+        Turn,
+        Reset(u32),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let chunk = || prop_oneof![0_u32..6, 4094_u32..4098, CHUNKS - 1..CHUNKS];
+        prop_oneof![
+            8 => prop::collection::vec(chunk(), 0..6).prop_map(Step::Launch),
+            2 => Just(Step::Turn),
+            1 => chunk().prop_map(Step::Reset),
+        ]
+    }
+
+    proptest! {
+        /// Against all touches written down one by one.
+        #[test]
+        fn touches_are_counted_by_window(steps in prop::collection::vec(step(), 1..200)) {
+            let temperature = Box::new(Temperature::new());
+            let (mut window, mut touches) = (1_u32, BTreeMap::<u32, Vec<(u32, u64)>>::new());
+            for step in steps {
+                match step {
+                    Step::Launch(chunks) => {
+                        let launch = temperature.launch();
+                        for chunk in chunks {
+                            temperature.touch(chunk, launch, 0);
+                            touches.entry(chunk).or_default().push((window, launch));
+                        }
+                    }
+                    Step::Turn => {
+                        temperature.turn();
+                        window += 1;
+                    }
+                    Step::Reset(chunk) => {
+                        temperature.reset(chunk);
+                        touches.remove(&chunk);
+                    }
+                }
+                for (chunk, of_chunk) in &touches {
+                    let count = |wanted| of_chunk.iter().filter(|(window, _)| *window == wanted).count();
+                    let heat = temperature.heat(*chunk);
+                    prop_assert_eq!(heat.touches_this_window as usize, count(window));
+                    prop_assert_eq!(heat.touches_last_window as usize, count(window - 1));
+                    prop_assert_eq!(heat.last_touch, of_chunk.last().map_or(0, |(_, launch)| *launch));
+                }
+            }
+        }
+
+        #[test]
+        fn a_word_holds_what_was_put_in(window in 0_u32..1 << WINDOW_BITS, now in 0..=MOST, before in 0..=MOST) {
+            let counts = Counts { window, now, before };
+            prop_assert_eq!(Counts::unpack(counts.pack()), counts);
+        }
+    }
+
+    #[test]
+    fn tensors_are_told_by_where_they_begin_and_the_last_one_by_its_touches() {
+        let temperature = Box::new(Temperature::new());
+        let start = 0x7f00_0020_0000_u64;
+        for _ in 0..3 {
+            for tensor in 0..10 {
+                temperature.touch(4, temperature.launch(), start + tensor * (1 << 20));
+            }
+        }
+        temperature.touch(4, temperature.launch(), start + (9 << 20));
+        let heat = temperature.heat(4);
+        assert_eq!((heat.touches_this_window, heat.top_touches), (31, 4));
+        assert!((heat.starts - 10.0).abs() < 3.0, "{}", heat.starts);
+        temperature.turn();
+        assert_eq!((temperature.heat(4).top_touches, temperature.heat(4).touches_last_window), (0, 31));
+        temperature.touch(4, temperature.launch(), start);
+        assert_eq!((temperature.heat(4).top_touches, temperature.heat(4).touches_this_window), (1, 1));
+    }
+
+    #[test]
+    fn numbers_beyond_all_are_cold() {
+        let temperature = Box::new(Temperature::new());
+        for chunk in [CHUNKS, u32::MAX] {
+            temperature.touch(chunk, temperature.launch(), 0);
+            temperature.reset(chunk);
+            assert_eq!(temperature.heat(chunk), Heat::default());
+        }
+    }
+
+    #[test]
+    fn counts_stop_and_windows_begin_again() {
+        let counts = Counts { window: (1 << WINDOW_BITS) - 1, now: MOST, before: 3 };
+        assert_eq!(counts.at(1 << WINDOW_BITS), Counts { window: 0, now: 0, before: MOST });
+        assert_eq!(counts.at(u32::MAX), counts);
+        let temperature = Box::new(Temperature::new());
+        for _ in 0..MOST + 10 {
+            temperature.touch(1, temperature.launch(), 0);
+        }
+        assert_eq!(u64::from(temperature.heat(1).touches_this_window), MOST);
+    }
+
+    #[test]
+    fn threads_with_chunks_of_their_own_lose_nothing() {
+        let temperature = Box::new(Temperature::new());
+        thread::scope(|scope| {
+            for chunk in 0..4 {
+                let temperature = &temperature;
+                scope.spawn(move || (0..10_000).for_each(|_| temperature.touch(chunk, temperature.launch(), 0)));
+            }
+        });
+        for chunk in 0..4 {
+            assert_eq!(temperature.heat(chunk).touches_this_window, 10_000);
+        }
+    }
+
+    #[test]
+    fn launches_have_numbers_of_their_own_whoever_shares_a_place() {
+        let temperature = Box::new(Temperature::new());
+        let mut all: Vec<u64> = thread::scope(|scope| {
+            // Many more than there are places.
+            let threads: Vec<_> = (0..200)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let numbers: Vec<u64> = (0..500).map(|_| temperature.launch()).collect();
+                        assert!(numbers.iter().all(|number| *number > 0));
+                        numbers
+                    })
+                })
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 200 * 500);
+    }
+
+    #[test]
+    fn a_thread_that_launches_seldom_is_not_numbered_as_long_ago() {
+        let temperature = Box::new(Temperature::new());
+        let first = temperature.launch();
+        let others = || (0..2 * FAR).map(|_| temperature.launch()).max().unwrap();
+        let last = thread::scope(|scope| scope.spawn(others).join().unwrap());
+        let next = temperature.launch();
+        assert!(last > first + FAR && next + FAR > last, "{first} {last} {next}");
+    }
+}

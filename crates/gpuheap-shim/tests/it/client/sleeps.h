@@ -1,0 +1,78 @@
+/* Memory of every kind that may move, its content looked at whenever a line comes in. */
+
+static struct { ptr address; size_t bytes; unsigned char value; } kept[40];
+static int kept_count;
+
+static void keep(ptr address, size_t bytes) {
+    unsigned char value = (unsigned char)(17 * kept_count + 3);
+    kept[kept_count].address = address;
+    kept[kept_count].bytes = bytes;
+    kept[kept_count++].value = value;
+    CALL(cuMemsetD8, cuMemsetD8_v2, (ptr, unsigned char, size_t), address, value, bytes);
+}
+
+static void keep_linear(size_t bytes) {
+    ptr address = 0;
+    int code = CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &address, bytes);
+    printf("alloc %zu: %d\n", bytes, code);
+    if (code == 0) keep(address, bytes);
+}
+
+/* As PyTorch's expandable segments: handles in a reservation, released while they are mapped. */
+static void keep_mapped(size_t count, size_t bytes) {
+    static const access_desc all = {{1, 0}, 3};
+    prop here;
+    ptr range = 0;
+    memset(&here, 0, sizeof here);
+    here.kind = here.place.kind = here.types = 1;
+    SAY("reserve", CALL(cuMemAddressReserve, cuMemAddressReserve, (ptr *, size_t, size_t, ptr, uint64_t), &range, count * bytes, 0, 0, 0));
+    for (size_t i = 0; i < count; i++) {
+        uint64_t handle = 0;
+        int code = CALL(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const prop *, uint64_t), &handle, bytes, &here, 0);
+        printf("create %zu: %d\n", bytes, code);
+        if (code) return;
+        SAY("map", CALL(cuMemMap, cuMemMap, (ptr, size_t, size_t, uint64_t, uint64_t), range + i * bytes, bytes, 0, handle, 0));
+        if (i % 2) SAY("release", CALL(cuMemRelease, cuMemRelease, (uint64_t), handle));
+        SAY("access", CALL(cuMemSetAccess, cuMemSetAccess, (ptr, size_t, const access_desc *, size_t), range + i * bytes, bytes, &all, 1));
+        keep(range + i * bytes, bytes);
+    }
+}
+
+static void look(void) {
+    static unsigned char found[40 * MIB];
+    for (int i = 0; i < kept_count; i++) {
+        size_t bytes = kept[i].bytes, wrong = 0, size = 0;
+        ptr begin = 0;
+        uint32_t kind = 0;
+        int ordinal = -1, code = CALL(cuMemcpyDtoH, cuMemcpyDtoH_v2, (void *, ptr, size_t), found, kept[i].address, bytes);
+        for (size_t j = 0; j < bytes; j++) wrong += found[j] != kept[i].value;
+        if (code || wrong) printf("piece %d: %d, %zu bytes of %zu are wrong\n", i, code, wrong, bytes);
+        CALL(cuPointerGetAttribute, cuPointerGetAttribute, (void *, int, ptr), &kind, 2, kept[i].address + bytes - 1);
+        CALL(cuPointerGetAttribute, cuPointerGetAttribute, (void *, int, ptr), &ordinal, 9, kept[i].address + bytes - 1);
+        CALL(cuMemGetAddressRange, cuMemGetAddressRange_v2, (ptr *, size_t *, ptr), &begin, &size, kept[i].address + bytes - 1);
+        if (kind != 2 || ordinal != 0 || begin != kept[i].address || size != bytes)
+            printf("piece %d: kind %u on %d, %zu bytes before the end, size %zu of %zu\n", i, kind, ordinal, (size_t)(kept[i].address + bytes - begin), size, bytes);
+        kept[i].value++;
+        CALL(cuMemsetD8, cuMemsetD8_v2, (ptr, unsigned char, size_t), kept[i].address, kept[i].value, bytes);
+    }
+    printf("looked at %d\n", kept_count);
+    fflush(stdout);
+}
+
+static void sleeps(void) {
+    char line[16];
+    start();
+    keep_linear(1000);
+    keep_linear(2 * MIB);
+    keep_linear(3 * MIB + 5);
+    keep_linear(36 * MIB);
+    keep_mapped(3, 4 * MIB);
+    puts("ready");
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin)) {
+        if (line[0] == 'm') keep_linear(8 * MIB);
+        look();
+    }
+    for (int i = 0; i < 4; i++) SAY("free", CALL(cuMemFree, cuMemFree_v2, (ptr), kept[i].address));
+    charged("end");
+}

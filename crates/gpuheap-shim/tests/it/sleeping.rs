@@ -1,0 +1,214 @@
+//! A process goes to sleep and wakes up, and nothing of its memory changes, addresses included.
+
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use gpuheap_ledger::State;
+use gpuheap_ledger::control::{self, Done, Reply, Request};
+
+use crate::rig::{Driver, Rig};
+
+const MIB: u64 = 1 << 20;
+/// What the program holds that can move: 2, 4 and 36 MiB of `cuMemAlloc` and three chunks of its own.
+const MOVABLE: u64 = (2 + 4 + 36 + 3 * 4) * MIB;
+/// What stays: memory of a small size.
+const SMALL: u64 = 1000;
+
+struct Program {
+    child: Child,
+    input: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+    socket: PathBuf,
+}
+
+impl Program {
+    fn start(rig: &Rig, what: &str, settings: &[(&str, String)]) -> Self {
+        let run = rig.path("run");
+        std::fs::create_dir_all(&run).unwrap();
+        let mut command: Command = rig.command(Driver::Shim, &rig.client());
+        command.arg(what).env("GPUHEAP_RUN", &run).envs(settings.iter().map(|(name, value)| (*name, value)));
+        command.env("GPUHEAP_LEDGER", rig.path("ledger"));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let input = child.stdin.take().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let socket = control::socket(&run, child.id());
+        let mut program = Self { child, input, lines, socket };
+        program.said("ready");
+        program
+    }
+
+    /// Reads on to a line.
+    #[track_caller]
+    fn said(&mut self, wanted: &str) -> Vec<String> {
+        let mut before = Vec::new();
+        loop {
+            let line = self.lines.next().unwrap_or_else(|| panic!("the end before `{wanted}`: {before:?}")).unwrap();
+            if line == wanted {
+                return before;
+            }
+            before.push(line);
+        }
+    }
+
+    fn ask(&self, request: Request) -> Reply {
+        let mut stream = UnixStream::connect(&self.socket).unwrap();
+        control::send(&mut stream, &request).unwrap();
+        control::receive(&mut stream).unwrap().parse().unwrap()
+    }
+
+    #[track_caller]
+    fn done(&self, request: Request) -> Done {
+        match self.ask(request) {
+            Reply::Done(done) => done,
+            Reply::Refused(why) => panic!("{request}: {why}"),
+        }
+    }
+
+    fn tell(&mut self, line: &str) {
+        writeln!(self.input, "{line}").unwrap();
+    }
+
+    /// Lets it look at all of its memory, and write to it.
+    #[track_caller]
+    fn look(&mut self, pieces: usize) {
+        self.tell("");
+        assert_eq!(self.said(&format!("looked at {pieces}")), Vec::<String>::new());
+    }
+
+    fn end(mut self) {
+        drop(self.input);
+        let rest: Vec<String> = self.lines.map(Result::unwrap).collect();
+        assert!(self.child.wait().unwrap().success(), "{rest:?}");
+        assert!(rest.iter().all(|line| line.ends_with(": 0")), "{rest:?}");
+    }
+}
+
+fn yields(keep: u64, hold: bool) -> Request {
+    Request::Yield { keep, hold }
+}
+
+#[test]
+fn asleep_it_holds_nothing_that_moves_and_goes_on_by_itself_when_it_has_work() {
+    let rig = Rig::new();
+    let mut program = Program::start(&rig, "sleeps", &[]);
+    program.look(7);
+    for _ in 0..5 {
+        let slept = program.done(yields(0, false));
+        assert_eq!((slept.state, slept.bytes, slept.moved, slept.host), (State::Asleep, SMALL, MOVABLE, MOVABLE));
+        assert!(matches!(program.ask(yields(0, false)), Reply::Refused(why) if why.contains("asleep already")));
+        program.look(7);
+        let awake = program.done(Request::Status);
+        assert_eq!((awake.state, awake.bytes, awake.host), (State::Running, SMALL + MOVABLE, 0));
+    }
+    assert!(matches!(program.ask(Request::Wake), Reply::Refused(why) if why.contains("not asleep")));
+    program.end();
+}
+
+#[test]
+fn held_it_sleeps_until_it_is_woken() {
+    let rig = Rig::new();
+    let mut program = Program::start(&rig, "sleeps", &[]);
+    program.done(yields(0, true));
+    program.tell("");
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(program.done(Request::Status).state, State::Asleep);
+    let woken = program.done(Request::Wake);
+    assert_eq!((woken.state, woken.bytes, woken.moved), (State::Running, SMALL + MOVABLE, MOVABLE));
+    assert_eq!(program.said("looked at 7"), Vec::<String>::new());
+    program.end();
+}
+
+#[test]
+fn some_of_it_may_stay() {
+    let rig = Rig::new();
+    let mut program = Program::start(&rig, "sleeps", &[]);
+    let slept = program.done(yields(10 * MIB, false));
+    assert!(slept.bytes <= SMALL + 10 * MIB && slept.bytes > SMALL, "{slept:?}");
+    assert_eq!(slept.bytes + slept.moved, SMALL + MOVABLE);
+    program.look(7);
+    program.end();
+}
+
+#[test]
+fn what_does_not_fit_spills_and_sleeps_and_wakes_as_the_rest_does() {
+    let rig = Rig::new();
+    let settings = [("GPUHEAP_BUDGET", (30 * MIB).to_string()), ("GPUHEAP_SPILL", (64 * MIB).to_string())];
+    let mut program = Program::start(&rig, "sleeps", &settings);
+    program.look(7);
+    let before = program.done(Request::Status);
+    assert!(before.bytes <= 30 * MIB && before.host > 0, "{before:?}");
+    assert_eq!(before.bytes + before.host, SMALL + MOVABLE);
+    for _ in 0..3 {
+        let slept = program.done(yields(0, false));
+        assert_eq!((slept.bytes, slept.host), (SMALL, MOVABLE));
+        program.look(7);
+        let after = program.done(Request::Status);
+        assert_eq!(after.bytes + after.host, SMALL + MOVABLE);
+        assert!(after.bytes <= 30 * MIB, "{after:?}");
+    }
+    program.end();
+}
+
+#[test]
+fn without_spill_or_beyond_it_a_request_is_refused_as_the_driver_refuses() {
+    for spill in [None, Some(2 * MIB)] {
+        let rig = Rig::new();
+        let mut settings = vec![("GPUHEAP_BUDGET", (56 * MIB).to_string())];
+        settings.extend(spill.map(|bytes| ("GPUHEAP_SPILL", bytes.to_string())));
+        let mut program = Program::start(&rig, "sleeps", &settings);
+        program.tell("more");
+        assert_eq!(program.said("looked at 7"), ["alloc 8388608: 2"]);
+        program.end();
+    }
+}
+
+#[test]
+fn whoever_wakes_waits_for_room_that_another_has() {
+    let rig = Rig::new();
+    let settings = [("GPUHEAP_BUDGET", (80 * MIB).to_string())];
+    let mut first = Program::start(&rig, "sleeps", &settings);
+    first.done(yields(0, false));
+    let second = Program::start(&rig, "sleeps", &settings);
+    first.tell("");
+    thread::sleep(Duration::from_millis(300));
+    assert_eq!(first.done(Request::Status).state, State::Waking);
+    assert!(first.done(Request::Status).bytes <= 80 * MIB - MOVABLE - SMALL);
+    second.end();
+    assert_eq!(first.said("looked at 7"), Vec::<String>::new());
+    first.end();
+}
+
+#[test]
+fn one_that_is_killed_asleep_leaves_its_part_to_others() {
+    let rig = Rig::new();
+    let settings = [("GPUHEAP_BUDGET", (60 * MIB).to_string()), ("GPUHEAP_SPILL", (60 * MIB).to_string())];
+    for _ in 0..3 {
+        let mut program = Program::start(&rig, "sleeps", &settings);
+        program.look(7);
+        program.done(yields(0, true));
+        program.child.kill().unwrap();
+        program.child.wait().unwrap();
+    }
+    let mut last = Program::start(&rig, "sleeps", &settings);
+    last.look(7);
+    assert_eq!(last.done(Request::Status).bytes, MOVABLE + SMALL);
+    last.end();
+}
+
+#[test]
+fn what_is_said_wrongly_is_refused_and_who_says_nothing_holds_nobody_up() {
+    let rig = Rig::new();
+    let mut program = Program::start(&rig, "sleeps", &[]);
+    let silent = UnixStream::connect(&program.socket).unwrap();
+    drop(silent);
+    let mut stream = UnixStream::connect(&program.socket).unwrap();
+    stream.write_all(b"explode\n").unwrap();
+    let reply: Reply = control::receive(&mut stream).unwrap().parse().unwrap();
+    assert!(matches!(reply, Reply::Refused(why) if why.contains("explode")));
+    program.look(7);
+    program.end();
+}
