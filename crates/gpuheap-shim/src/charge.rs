@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use gpuheap_cuda::raw::DeviceId;
 use gpuheap_ledger::events::What;
 
+use crate::devices::place;
 use crate::events::{self, Charged, Memory};
 use crate::origin::{self, Origin};
 use crate::state;
 
-pub(crate) use crate::devices::place;
 pub use gpuheap_ledger::Kind;
 
 /// What no device will ever have. The driver refuses such a request; sums of such sizes would not fit.

@@ -21,10 +21,10 @@
 //! | `origin` | which library asked: the stack up to the first code that says so, and stacks seen before |
 //! | `events` | what happens to memory, written to a file of the run |
 //! | `ledger` | the figures, in memory that processes share and that outlives them; budgets. Its form is `gpuheap-ledger`'s |
-//! | `devices` | where each device has its figures, whatever number it has in the process |
 //! | `ranges` | which chunk is at an address |
 //! | `parameters` | where kernels have parameters that can hold addresses |
 //! | `touched`, `temperature` | which chunks a launch names, and how warm that makes them |
+//! | `devices` | where each device has its figures, whatever number it has in the process |
 //! | `depth` | the calling thread's depth |
 //!
 //! # Settings
@@ -84,6 +84,7 @@ mod gate;
 mod host;
 mod ledger;
 mod linear;
+mod locked;
 mod moves;
 mod moving;
 mod ordered;
@@ -94,6 +95,7 @@ mod paging;
 mod parameters;
 mod placement;
 mod pointers;
+mod pool;
 mod quiet;
 mod ranges;
 mod real;
