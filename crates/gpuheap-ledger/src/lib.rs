@@ -14,7 +14,7 @@
 //! | [`identity`] | which process a slot belongs to, and whether it is alive |
 //! | [`name`] | what the system calls a process |
 //! | [`uuid`] | which device a place is of, whatever number it has in a process |
-//! | [`file`] | a new ledger as a file |
+//! | [`mod@file`] | a new ledger as a file |
 //! | [`snapshot`] | a ledger read without mapping it, as plain numbers |
 //! | [`origin`] | who asked for memory |
 //! | [`events`] | what happened to memory in one process: a file of records |
