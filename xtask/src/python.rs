@@ -172,6 +172,7 @@ fn build(
     out: &str,
     arguments: &[&str],
 ) -> Result<PathBuf, Failure> {
+    put_library(workspace, arguments)?;
     let out = workspace.target(out);
     // An older one would be taken for the new.
     let _ = fs::remove_dir_all(&out);
@@ -184,15 +185,56 @@ fn build(
     wheel.ok_or_else(|| Failure::new(format!("No wheel in `{}`", out.display())))
 }
 
+/// Builds the library that `gpuheap run` puts before the driver, with the wheel's own profile, and puts it into the package.
+/// It is no extension of Python, so maturin takes it as a file.
+fn put_library(workspace: &Workspace, arguments: &[&str]) -> Result<(), Failure> {
+    const NAME: &str = "libgpuheap_shim.so";
+    if !cfg!(target_os = "linux") {
+        return Ok(());
+    }
+    let profile = arguments.iter().skip_while(|argument| **argument != "--profile").nth(1).copied().unwrap_or("wheel");
+    workspace::run(&mut workspace.cargo([
+        "build",
+        "--locked",
+        "--package",
+        "gpuheap-shim",
+        "--lib",
+        "--profile",
+        profile,
+    ]))?;
+    let folder = if profile == "dev" { "debug" } else { profile };
+    let (library, place) = (workspace.target(folder).join(NAME), workspace.path("python/gpuheap").join(NAME));
+    // Beside it and renamed: a program may run with the old one.
+    let beside = place.with_extension("new");
+    let copied = fs::copy(&library, &beside).and_then(|_| fs::rename(&beside, &place));
+    copied.map_err(|error| Failure::new(format!("Failed to copy `{}`", library.display())).cause(error))
+}
+
 /// Installs the wheel where nothing else is, and runs its commands.
 fn try_empty(workspace: &Workspace, python: &Python, wheel: &Path) -> Result<Environment, Failure> {
     let empty = Environment::new(workspace, "empty");
     empty.create(workspace, python)?;
     workspace::run(empty.pip(workspace, ["install", "--no-index"]).arg(wheel))?;
     workspace::run(workspace.command(empty.program("gpuheap")).arg("--version"))?;
+    if cfg!(target_os = "linux") {
+        try_run(workspace, &empty)?;
+    }
     let demo = workspace.target("python/demo");
     workspace::run(empty.python(workspace, ["-m", "gpuheap", "demo"]).arg(demo))?;
     Ok(empty)
+}
+
+/// A run by the installed command gets as far as it can without a driver: it finds the library that came with it.
+fn try_run(workspace: &Workspace, installed: &Environment) -> Result<(), Failure> {
+    let gpuheap = || workspace.command(installed.program("gpuheap"));
+    workspace::run(gpuheap().args(["run", "--help"]))?;
+    let output = gpuheap().args(["run", "--", "true"]).env_remove("GPUHEAP_RUN").env_remove("GPUHEAP_SHIM").output();
+    let output = output.map_err(|error| Failure::new("Failed to start `gpuheap run`").cause(error))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() || said.contains("Failed to find the CUDA driver") {
+        return Ok(());
+    }
+    Err(Failure::new("The installed `gpuheap run` does not work").cause(said))
 }
 
 /// Compares what the extension module has with what its stubs say.

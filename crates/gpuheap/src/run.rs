@@ -9,6 +9,7 @@
 //! | `program`, `signals` | the program: found, started, signals passed on, waited for |
 //! | `spill` | how much host memory `auto` is |
 //! | `watch` | refused requests and the summary, in words |
+//! | `recording` | what happened to the driver's memory, as a recording |
 //! | `processes` | what the system says of a process |
 //! | `ask` | a process asked over its socket |
 
@@ -23,6 +24,7 @@ pub(crate) mod folder;
 pub(crate) mod probe;
 pub(crate) mod processes;
 pub(crate) mod program;
+pub(crate) mod recording;
 pub(crate) mod shim;
 mod signals;
 pub(crate) mod spill;

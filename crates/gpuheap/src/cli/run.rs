@@ -1,6 +1,7 @@
 //! The arguments of `gpuheap run`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::Args;
 use gpuheap_record::Bytes;
@@ -10,12 +11,14 @@ Examples:
   gpuheap run --budget 12GiB -- python train.py     no more than 12 GiB on each device
   gpuheap run --budget 12GiB --spill 16GiB -- python train.py
   gpuheap run --spill auto python train.py          past the card's size, onto the host
+  gpuheap run --record driver.gpuheap -- python train.py
   gpuheap run -- torchrun --nproc-per-node 2 train.py
 
 Options of gpuheap stand before the program, all after it is the program's own.
 While it runs: `gpuheap ps` in another terminal, `gpuheap yield PID`, `gpuheap wake PID`.
 
-A run inside a run counts in the outer one: no `--spill` there, and no `--budget` smaller than the outer one's.
+A run inside a run counts in the outer one: no `--spill` or `--record` there, and no `--budget` smaller than the
+outer one's.
 
 Exit codes: the program's own, 128 and the signal's number if one ended it, 127 no such program, 126 it cannot be run,
 2 bad use, no driver, nowhere to write";
@@ -36,6 +39,11 @@ pub(crate) struct Run {
     /// Leave memory where it is: nothing spills, and `gpuheap yield` is refused
     #[arg(long)]
     pub(crate) no_move: bool,
+
+    /// Write what happened to the driver's memory, and which libraries asked for it, to this file when the program ends;
+    /// `gpuheap explain` reads it
+    #[arg(long, value_name = "PATH")]
+    pub(crate) record: Option<PathBuf>,
 
     /// Print nothing of what gpuheap sees: no refused requests, no summary
     #[arg(long, short)]

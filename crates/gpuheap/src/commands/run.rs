@@ -17,7 +17,7 @@ use crate::run::folder::{self, Folder};
 use crate::run::probe::{self, Found};
 use crate::run::program::{self, Program};
 use crate::run::watch::{self, Watch};
-use crate::run::{self, shim, spill};
+use crate::run::{self, recording, shim, spill};
 
 pub(super) fn run(arguments: &Run, own: &Own) -> Result<ExitCode, Error> {
     if arguments.no_move && spills(arguments) {
@@ -36,6 +36,9 @@ fn spills(arguments: &Run) -> bool {
 
 /// A run of its own: folder, ledger, messages.
 fn outer(arguments: &Run, own: &Own) -> Result<ExitCode, run::Error> {
+    if let Some(path) = &arguments.record {
+        recording::check(path)?;
+    }
     let shim = shim::find(own)?;
     let path = environment::search_path();
     let search = Search::start(path.as_deref());
@@ -49,10 +52,11 @@ fn outer(arguments: &Run, own: &Own) -> Result<ExitCode, run::Error> {
     let changes = attach(arguments, own, search, &folder)?;
     warn_of_earlier(&arguments.program[0], arguments.quiet);
     let program = Program::start(&arguments.program, &changes)?;
-    let watch = if arguments.quiet { None } else { Watch::start(&folder.path().join("ledger")) };
+    let watch = Watch::start(&folder.path().join("ledger"), arguments.quiet);
     let code = program.wait()?;
-    if let Some(watch) = watch {
-        watch.end(arguments.budget.is_some() || spills(arguments));
+    let ended = watch.map(|watch| watch.end(arguments.budget.is_some() || spills(arguments))).unwrap_or_default();
+    if let Some(path) = &arguments.record {
+        recording::write(folder.path(), ended, path, arguments.quiet);
     }
     Ok(code)
 }
@@ -76,8 +80,9 @@ fn attach(arguments: &Run, own: &Own, mut search: Search, folder: &Folder) -> Re
 
 /// A run inside a run: a program of the outer one.
 fn inner(arguments: &Run, own: &Own, outer: &Path) -> Result<ExitCode, run::Error> {
-    if spills(arguments) {
-        return Err(run::Error::InnerSpill);
+    let is_given = [("--spill", spills(arguments)), ("--record", arguments.record.is_some())];
+    if let Some((option, _)) = is_given.into_iter().find(|(_, is_given)| *is_given) {
+        return Err(run::Error::InnerOption { option });
     }
     if let Some(budget) = arguments.budget {
         let snapshot = Reader::open(&outer.join("ledger")).and_then(|reader| reader.snapshot()).ok();

@@ -19,6 +19,8 @@ const BUDGET: &str = "GPUHEAP_BUDGET";
 const SPILL: &str = "GPUHEAP_SPILL";
 /// `0`: memory stays where it is.
 pub(crate) const MOVE: &str = "GPUHEAP_MOVE";
+/// Records of events that each process writes at most; `0` is none.
+const EVENTS: &str = "GPUHEAP_EVENTS";
 /// Where the loader looks.
 const PATH: &str = "LD_LIBRARY_PATH";
 /// The driver's file as Numba takes it, instead of by its name.
@@ -46,6 +48,12 @@ pub(crate) fn of_run(arguments: &Run, folder: &Path, drivers: &Path, beyond: Opt
     changes.push((PATH, Some(joined(drivers, search_path().as_deref(), beyond))));
     changes.extend(numba(drivers));
     changes.push((MOVE, arguments.no_move.then(|| "0".into())));
+    if arguments.record.is_none() {
+        // Nobody would read them.
+        changes.push((EVENTS, Some("0".into())));
+    } else if env::var_os(EVENTS).is_some_and(|most| most == "0") {
+        changes.push((EVENTS, None));
+    }
     changes
 }
 

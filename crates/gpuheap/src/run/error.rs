@@ -67,9 +67,18 @@ pub(crate) enum Error {
         /// What the outer run has; nothing is no budget.
         outer: Option<Bytes>,
     },
-    /// A run inside a run wants to spill by itself.
-    #[error("This is part of a run, which has its own `--spill`")]
-    InnerSpill,
+    /// A run inside a run wants what is the outer one's to say.
+    #[error("This is part of a run: `{option}` is for the whole run")]
+    InnerOption {
+        /// What was wanted.
+        option: &'static str,
+    },
+    /// There is no folder for the recording.
+    #[error("Failed to find the folder of `{}`, where the recording is to be written", path.display())]
+    NoFolder {
+        /// The recording.
+        path: PathBuf,
+    },
     /// Two options that say the opposite.
     #[error("`--spill` moves memory to the host, and `--no-move` leaves it where it is")]
     SpillAndNoMove,
@@ -203,7 +212,9 @@ impl Error {
                 Some("set `TMPDIR` or `XDG_RUNTIME_DIR` to a folder of yours with room for some megabytes".to_owned())
             }
             Self::InnerBudget { .. } => Some("leave `--budget` out: what is run counts in the outer run's".to_owned()),
-            Self::InnerSpill => Some("leave `--spill` out".to_owned()),
+            Self::InnerOption { option } => {
+                Some(format!("leave `{option}` out here, and give it to the outer `gpuheap run`"))
+            }
             Self::SpillAndNoMove => Some("leave one of them out".to_owned()),
             Self::OtherUser { .. } => Some("only that user can ask it".to_owned()),
             Self::NoRun { .. } => Some("`gpuheap ps` lists the processes that can be asked".to_owned()),

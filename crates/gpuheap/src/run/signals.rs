@@ -45,13 +45,8 @@ impl Signals {
             for signal in &mut signals {
                 let mut target = lock(&shared);
                 match target.program {
-                    Some(program) => pass_on(program, signal),
+                    Some(program) => carry_out(program, signal),
                     None => target.early.push(signal),
-                }
-                drop(target);
-                if signal == SIGTSTP {
-                    // What it does by itself, had it not been caught. Whoever continues us continues the program.
-                    let _ = kill_process(getpid(), Signal::STOP);
                 }
             }
         })?;
@@ -64,7 +59,7 @@ impl Signals {
         target.program = program;
         for signal in std::mem::take(&mut target.early) {
             if let Some(program) = program {
-                pass_on(program, signal);
+                carry_out(program, signal);
             }
         }
     }
@@ -87,6 +82,15 @@ impl Drop for Signals {
 
 fn lock(target: &Mutex<Target>) -> MutexGuard<'_, Target> {
     target.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Passes a signal on, and stops if that is what it is for: never before the program, which would go on alone.
+fn carry_out(program: Pid, signal: i32) {
+    pass_on(program, signal);
+    if signal == SIGTSTP {
+        // What it does by itself, had it not been caught. Whoever continues us continues the program.
+        let _ = kill_process(getpid(), Signal::STOP);
+    }
 }
 
 fn pass_on(program: Pid, signal: i32) {

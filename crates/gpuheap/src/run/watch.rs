@@ -4,9 +4,9 @@ use std::io::{Write, stderr};
 use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use gpuheap_ledger::{DEVICES, Denial, HOST, Kind, Process, Reader, Snapshot};
+use gpuheap_ledger::{DEVICES, Denial, HOST, Identity, Kind, Process, Reader, Snapshot};
 use gpuheap_record::Bytes;
 
 use super::processes;
@@ -28,15 +28,19 @@ pub(crate) struct Watch {
 #[derive(Debug)]
 struct Watcher {
     reader: Reader,
+    quiet: bool,
+    /// Processes that were alive when last looked at, and when the others had ended, in microseconds since 1970.
+    living: Vec<Identity>,
+    ended: Vec<(Identity, u64)>,
     /// The number of the last refused request that was told of.
     seen: u64,
     told: usize,
 }
 
 impl Watch {
-    /// Starts to look at the ledger at `path`. Nothing if it cannot be read.
-    pub(crate) fn start(path: &Path) -> Option<Self> {
-        let mut watcher = Watcher::new(Reader::open(path).ok()?);
+    /// Starts to look at the ledger at `path`, and says nothing if that is to be `quiet`. Nothing if it cannot be read.
+    pub(crate) fn start(path: &Path, quiet: bool) -> Option<Self> {
+        let mut watcher = Watcher::new(Reader::open(path).ok()?, quiet);
         let (end, ended) = mpsc::channel();
         let work = move || {
             while ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
@@ -48,30 +52,53 @@ impl Watch {
         Some(Self { end, thread })
     }
 
-    /// The program has ended: says what is left to say. `asked` is whether anybody wanted a limit.
-    pub(crate) fn end(self, asked: bool) {
+    /// The program has ended: says what is left to say. `asked` is whether anybody wanted a limit. When processes ended
+    /// comes back, in microseconds since 1970.
+    pub(crate) fn end(self, asked: bool) -> Vec<(Identity, u64)> {
         drop(self.end);
-        let Ok(mut watcher) = self.thread.join() else { return };
+        let Ok(mut watcher) = self.thread.join() else { return Vec::new() };
         if let Some(snapshot) = watcher.look()
             && let Some(text) = summary(&snapshot, asked)
         {
-            say(&text);
+            watcher.say(&text);
         }
+        watcher.ended
     }
 }
 
 impl Watcher {
-    fn new(reader: Reader) -> Self {
-        Self { reader, seen: 0, told: 0 }
+    fn new(reader: Reader, quiet: bool) -> Self {
+        Self { reader, quiet, living: Vec::new(), ended: Vec::new(), seen: 0, told: 0 }
+    }
+
+    fn say(&self, text: &str) {
+        if !self.quiet {
+            say(text);
+        }
+    }
+
+    fn note_ended(&mut self, snapshot: &Snapshot) {
+        let living: Vec<Identity> = snapshot.living().map(|process| process.identity).collect();
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = u64::try_from(since.as_micros()).unwrap_or(u64::MAX);
+        let gone = self.living.iter().chain(snapshot.processes.iter().map(|process| &process.identity));
+        let gone: Vec<Identity> = gone.filter(|identity| !living.contains(identity)).copied().collect();
+        for identity in gone {
+            if !self.ended.iter().any(|(other, _)| *other == identity) {
+                self.ended.push((identity, now));
+            }
+        }
+        self.living = living;
     }
 
     fn look(&mut self) -> Option<Snapshot> {
         let snapshot = self.reader.snapshot().ok()?;
+        self.note_ended(&snapshot);
         for denial in snapshot.denials.iter().filter(|denial| denial.number > self.seen) {
             if self.told < TOLD {
-                say(&sentence(denial, &snapshot));
+                self.say(&sentence(denial, &snapshot));
             } else if self.told == TOLD {
-                say("more requests are refused; they are counted in the summary");
+                self.say("more requests are refused; they are counted in the summary");
             }
             self.told += 1;
         }
@@ -156,7 +183,7 @@ fn summary(snapshot: &Snapshot, asked: bool) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use gpuheap_ledger::{Identity, KINDS, LIMITS, Name, ORIGINS, State};
+    use gpuheap_ledger::{KINDS, LIMITS, Name, ORIGINS, State};
 
     use super::*;
 

@@ -14,7 +14,7 @@ fn every_shell_has_a_script() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let script = stdout(&["completions", shell]);
         assert!(script.contains("gpuheap"), "{shell}");
-        for word in ["details", "whatif", "verify", "diff", "device-b", "check", "budget-file"] {
+        for word in ["details", "whatif", "verify", "diff", "device-b", "check", "budget-file", "no-move", "keep"] {
             assert!(script.contains(word), "{shell}: {word}");
         }
     }
@@ -60,7 +60,7 @@ fn the_manual_page_has_all_options() {
     for option in options {
         assert!(page.contains(&format!("\\-\\-{option}")), "{option}");
     }
-    for command in ["EXPLAIN", "WHATIF", "DIFF", "CHECK", "COMPLETIONS", "MAN"] {
+    for command in ["EXPLAIN", "WHATIF", "DIFF", "CHECK", "RUN", "PS", "YIELD", "WAKE", "COMPLETIONS", "MAN"] {
         assert!(page.contains(&format!(".SH {command}\n")), "{command}");
     }
     // There is one page only.
@@ -85,7 +85,9 @@ fn the_manual_page_breaks_no_example() {
     }
     assert!(!is_kept);
     let mut count = 0;
-    for command in ["explain", "whatif", "diff", "check", "open", "serve", "tui", "export"] {
+    for command in
+        ["explain", "whatif", "diff", "check", "open", "serve", "tui", "export", "run", "ps", "yield", "wake"]
+    {
         let help = stdout(&[command, "--help"]);
         let (_, examples) = help.split_once("Examples:\n").unwrap();
         for line in examples.lines().filter(|line| line.starts_with(' ')) {

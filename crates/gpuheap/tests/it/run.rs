@@ -5,6 +5,7 @@ mod drivers;
 mod folders;
 mod listing;
 mod programs;
+mod recording;
 mod rig;
 mod signals;
 mod yielding;

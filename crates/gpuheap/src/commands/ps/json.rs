@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gpuheap_ledger::{DEVICES, HOST, Kind, Process};
+use gpuheap_ledger::{DEVICES, HOST, Kind, Origin, Process};
 use serde::Serialize;
 
 use crate::run::folder::Run;
@@ -40,6 +40,8 @@ struct OnDevice {
     peak_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     by_kind: Option<BTreeMap<&'static str, u64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by_origin: Option<BTreeMap<&'static str, u64>>,
 }
 
 #[derive(Serialize)]
@@ -67,7 +69,13 @@ fn run_entry(run: &Run) -> RunEntry<'_> {
     let budget = snapshot.budgets[0];
     let device = |device: usize| {
         let (used_bytes, peak_bytes) = (snapshot.used(device), snapshot.peaks[device]);
-        (used_bytes > 0 || peak_bytes > 0).then_some(OnDevice { device, used_bytes, peak_bytes, by_kind: None })
+        (used_bytes > 0 || peak_bytes > 0).then_some(OnDevice {
+            device,
+            used_bytes,
+            peak_bytes,
+            by_kind: None,
+            by_origin: None,
+        })
     };
     RunEntry {
         run: run.name(),
@@ -91,7 +99,13 @@ fn process_entry(process: &Process) -> ProcessEntry {
         let by_kind = by_kind(process, device);
         let (used_bytes, peak_bytes) = (process.limited[device], process.peak[device]);
         let is_used = used_bytes > 0 || peak_bytes > 0 || !by_kind.is_empty();
-        is_used.then_some(OnDevice { device, used_bytes, peak_bytes, by_kind: Some(by_kind) })
+        is_used.then_some(OnDevice {
+            device,
+            used_bytes,
+            peak_bytes,
+            by_kind: Some(by_kind),
+            by_origin: Some(by_origin(process, device)),
+        })
     };
     ProcessEntry {
         pid: process.identity.process(),
@@ -104,6 +118,11 @@ fn process_entry(process: &Process) -> ProcessEntry {
         devices: (0..DEVICES).filter_map(device).collect(),
         host: by_kind(process, HOST),
     }
+}
+
+fn by_origin(process: &Process, device: usize) -> BTreeMap<&'static str, u64> {
+    let origins = Origin::ALL.into_iter().map(|origin| (origin.name(), process.origins[device][origin.number()]));
+    origins.filter(|(_, bytes)| *bytes > 0).collect()
 }
 
 fn by_kind(process: &Process, device: usize) -> BTreeMap<&'static str, u64> {

@@ -1,6 +1,6 @@
 //! The list for people: a line for each device of each process.
 
-use gpuheap_ledger::{DEVICES, HOST, Kind, Process, State};
+use gpuheap_ledger::{DEVICES, HOST, Kind, Origin, Process, State};
 use gpuheap_record::Bytes;
 use gpuheap_report::sanitize;
 
@@ -8,7 +8,7 @@ use crate::run::folder::Run;
 use crate::run::processes;
 
 /// Columns to the left, those with figures to the right.
-const TITLES: [(&str, bool); 10] = [
+const TITLES: [(&str, bool); 11] = [
     ("RUN", false),
     ("PID", true),
     ("COMMAND", false),
@@ -19,6 +19,7 @@ const TITLES: [(&str, bool); 10] = [
     ("SPILLED", true),
     ("BUDGET", true),
     ("HOLDS", false),
+    ("FOR", false),
 ];
 
 type Row = [String; TITLES.len()];
@@ -32,7 +33,19 @@ pub(super) fn text(runs: &[Run]) -> String {
             let command = processes::short(&run.about.command);
             let dash = || "-".to_owned();
             let (none, budget) = ("no CUDA yet".to_owned(), budget(run, 0));
-            rows.push([run.name(), dash(), command, none, dash(), dash(), dash(), dash(), budget, String::new()]);
+            rows.push([
+                run.name(),
+                dash(),
+                command,
+                none,
+                dash(),
+                dash(),
+                dash(),
+                dash(),
+                budget,
+                String::new(),
+                String::new(),
+            ]);
         }
         for process in living {
             rows.extend(lines(run, process));
@@ -82,9 +95,18 @@ fn lines(run: &Run, process: &Process) -> Vec<Row> {
             Bytes::new(process.bytes(Kind::Spilled, device)).to_string(),
             budget(run, device),
             held.join(", "),
+            origins(process, device).join(", "),
         ]
     };
     devices.into_iter().enumerate().map(line).collect()
+}
+
+/// Who asked for what a process holds on a device and what counts there, the most first.
+fn origins(process: &Process, device: usize) -> Vec<String> {
+    let held = Origin::ALL.into_iter().map(|origin| (process.origins[device][origin.number()], origin.title()));
+    let mut held: Vec<(u64, &str)> = held.filter(|(bytes, _)| *bytes > 0).collect();
+    held.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    held.into_iter().map(|(bytes, title)| format!("{title} {}", Bytes::new(bytes))).collect()
 }
 
 /// What a process holds in one place, by kind.

@@ -11,9 +11,8 @@ fn every_run_is_there_with_what_it_holds() {
     let client = rig.client();
     let client = client.to_str().unwrap();
     let first = Running::start(
-        rig.run(&["--budget", "100MiB", "--spill", "1GiB"], &[client, "hold", "41943040"])
-            .env("GPUHEAP_FAKECUDA", "devices 2"),
-        "held",
+        &mut rig.run(&["--budget", "100MiB", "--spill", "1GiB"], &[client, "once", "20971520"]),
+        "once 0",
     );
     let second = Running::start(&mut rig.run(&[], &[client, "hold", "536870912"]), "held");
     let third = Running::start(&mut rig.run(&["--budget", "5GiB"], &["sh", "-c", "echo waits; cat; true"]), "waits");
@@ -27,16 +26,17 @@ fn every_run_is_there_with_what_it_holds() {
         runs.iter().find(|run| run["run"] == running.number()).unwrap()
     };
     let one = run(&first);
-    assert_eq!(one["command"], serde_json::json!([client, "hold", "41943040"]));
+    assert_eq!(one["command"], serde_json::json!([client, "once", "20971520"]));
     assert_eq!(
         (&one["budget_bytes"], &one["spill_bytes"], &one["refused"]),
-        (&(100 << 20).into(), &(1 << 30).into(), &1.into())
+        (&(100 << 20).into(), &(1 << 30).into(), &0.into())
     );
-    assert_eq!(one["devices"], serde_json::json!([{"device": 0, "used_bytes": 80 << 20, "peak_bytes": 80 << 20}]));
+    assert_eq!(one["devices"], serde_json::json!([{"device": 0, "used_bytes": 20 << 20, "peak_bytes": 20 << 20}]));
     let process = &one["processes"][0];
     assert_eq!((&process["name"], &process["state"]), (&"client".into(), &"running".into()));
     let devices = serde_json::json!([{
-        "device": 0, "used_bytes": 80 << 20, "peak_bytes": 80 << 20, "by_kind": {"linear": 80 << 20}
+        "device": 0, "used_bytes": 20 << 20, "peak_bytes": 20 << 20, "by_kind": {"linear": 20 << 20},
+        "by_origin": {"program": 20 << 20}
     }]);
     assert_eq!(process["devices"], devices);
     let two = run(&second);
@@ -52,11 +52,16 @@ fn every_run_is_there_with_what_it_holds() {
     };
     let pid = process["pid"].to_string();
     let expected = format!(
-        "{} {pid} client hold 41943040 running 0 80.0 MiB 80.0 MiB 0 B 100 MiB 80.0 MiB linear",
+        "{} {pid} client once 20971520 running 0 20.0 MiB 20.0 MiB 0 B 100 MiB 20.0 MiB linear the program itself 20.0 MiB",
         first.number()
     );
     assert_eq!(words(&first).join(" "), expected);
-    assert!(words(&second).join(" ").ends_with(" running 0 1.00 GiB 1.00 GiB 0 B - 1.00 GiB linear"), "{text}");
+    assert!(
+        words(&second)
+            .join(" ")
+            .ends_with(" running 0 1.00 GiB 1.00 GiB 0 B - 1.00 GiB linear the program itself 1.00 GiB"),
+        "{text}"
+    );
     let expected = format!("{} - sh -c echo waits; cat; true no CUDA yet - - - - 5.00 GiB", third.number());
     assert_eq!(words(&third).join(" "), expected);
     // Columns are straight.

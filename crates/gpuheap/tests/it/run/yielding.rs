@@ -191,3 +191,30 @@ fn of_a_run_of_several_processes_one_must_be_named() {
     assert_eq!(error.matches(" (client)\n").count(), 2, "{error}");
     running.end();
 }
+
+/// With the library's own answers: what is on the device goes to the host and comes back.
+#[test]
+fn a_real_process_yields_and_wakes() {
+    let rig = Rig::new();
+    let client = rig.client();
+    let running = Running::start(&mut rig.run(&[], &[client.to_str().unwrap(), "once", "67108864"]), "once 0");
+    let asked = |arguments: &[&str]| -> serde_json::Value {
+        let (code, output, error) = said(rig.command().args(arguments).arg("--json"));
+        assert_eq!(code, Some(0), "{error}");
+        serde_json::from_str(&output).unwrap()
+    };
+    let number = running.number();
+    let slept = asked(&["yield", &number, "--hold"]);
+    assert_eq!((&slept["state"], &slept["moved_bytes"]), (&"asleep".into(), &(64 << 20).into()));
+    let (_, list, _) = said(rig.command().arg("ps"));
+    let line = list.lines().find(|line| line.starts_with(&number)).unwrap();
+    assert!(line.contains(" asleep ") && line.contains(" 64.0 MiB "), "{list}");
+    let woken = asked(&["wake", &number]);
+    assert_eq!(
+        (&woken["state"], &woken["bytes"], &woken["host_bytes"]),
+        (&"running".into(), &(64 << 20).into(), &0.into())
+    );
+    let (code, error) = running.end();
+    assert_eq!(code, Some(0));
+    assert!(error.contains("64.0 MiB moved to the host, 64.0 MiB back"), "{error}");
+}

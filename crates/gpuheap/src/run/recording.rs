@@ -1,0 +1,36 @@
+//! What happened to the driver's memory in a run, as a recording.
+
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use gpuheap_import::driver_events::{self, Seen};
+use gpuheap_ledger::Identity;
+
+use super::{Error, watch};
+use crate::replace::replace;
+
+/// Whether there is a folder for it: better said before a long run than after it.
+pub(crate) fn check(path: &Path) -> Result<(), Error> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if folder.is_dir() { Ok(()) } else { Err(Error::NoFolder { path: path.to_owned() }) }
+}
+
+/// Writes what the processes of the run left. `ended` is when they ended, in microseconds since 1970. That this failed is
+/// said and is no reason for another exit code than the program's.
+pub(crate) fn write(run: &Path, ended: Vec<(Identity, u64)>, path: &Path, quiet: bool) {
+    let seen = Seen { ended, ..Seen::default() };
+    let recording = match driver_events::read(run, &seen) {
+        Ok(recording) => recording,
+        Err(error) => return watch::say(&format!("failed to read what happened to memory: {error}")),
+    };
+    let written = replace(path, |file| {
+        let mut out = BufWriter::new(file);
+        gpuheap_record::file::write(&recording, &mut out)?;
+        out.flush()
+    });
+    match written {
+        Ok(()) if quiet => {}
+        Ok(()) => watch::say(&format!("recorded in `{}`", path.display())),
+        Err(error) => watch::say(&format!("failed to write the recording `{}`: {error}", path.display())),
+    }
+}
