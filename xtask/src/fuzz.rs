@@ -7,9 +7,12 @@ use crate::tools::CARGO_FUZZ;
 use crate::workspace::{self, Workspace};
 
 /// What can be fuzzed, and the crates whose tests a fault becomes a part of.
-const TARGETS: [(&str, &str); 2] =
-    [("import", "`gpuheap-import`"), ("explain", "`gpuheap-explain` or `gpuheap-alloc`")];
-/// All targets read the same kinds of files.
+const TARGETS: [(&str, &str); 3] = [
+    ("import", "`gpuheap-import`"),
+    ("explain", "`gpuheap-explain` or `gpuheap-alloc`"),
+    ("events", "`gpuheap-import` or `gpuheap-ledger`"),
+];
+/// All targets but `events` read the same kinds of files; for that one, they are bytes like others.
 const SEEDS: &str = "fuzz/seeds/import";
 
 /// Fuzzes `target` until `seconds` are over, a fault is found, or the user has seen enough.

@@ -63,6 +63,9 @@ rules! {
     Collective => Communication, "made by collective communication";
     KeyValueCache => Cache, "made by a cache of keys and values, not for a backward pass";
     LibraryWorkspace => Workspace, "of a known work-space size, one for each stream and thread, never freed";
+    DriverCommunication => Communication, "taken from the driver by a library of collective communication";
+    DriverWorkspace => Workspace, "taken from the driver by a library for itself";
+    Driver => Unknown, "taken from the driver; what for, only a recording of the framework's own can tell";
     NoFrames => Unknown, "no frames were recorded";
     Unexplained => Unknown, "no rule applies";
 }
@@ -130,6 +133,13 @@ struct Classifier<'a> {
 impl Classifier<'_> {
     fn rule(&mut self, row: &Allocation) -> Rule {
         let set = self.marks.marks(row.stack);
+        if set.any(Marks::DRIVER) {
+            return match () {
+                () if set.any(Marks::COMMUNICATION) => Rule::DriverCommunication,
+                () if set.any(Marks::WORKSPACE) => Rule::DriverWorkspace,
+                () => Rule::Driver,
+            };
+        }
         let has_frames = row.stack != StackId::default();
         if row.born == Tick::START {
             return match () {

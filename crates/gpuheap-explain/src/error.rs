@@ -16,6 +16,9 @@ pub enum Error {
         /// The devices that it has.
         available: Vec<u32>,
     },
+    /// Settings were to be tried on memory that no allocator manages.
+    #[error("There are no settings to try: the recording is of what libraries asked the driver for")]
+    OfDriver,
     /// The settings cannot be used.
     #[error("Failed to read the settings `{conf}`")]
     BadConf {

@@ -5,7 +5,7 @@ use gpuheap_record::{Bytes, Compression, DeviceId, DeviceRecording, EventKind, F
 use crate::classes::{self, Classes, Rule};
 use crate::error::Error;
 use crate::findings::{self, Facts};
-use crate::frames::FrameTableMarks;
+use crate::frames::{FrameTableMarks, is_of_driver};
 use crate::holders::holders;
 use crate::leaks;
 use crate::ledger::{ledger, moment};
@@ -114,7 +114,7 @@ pub(crate) fn report(recording: &Recording, basis: &Basis, options: &Options) ->
             && let Some(memory) = outside::nearest(recording, device.device, now)
         {
             let reserved = parts.iter().map(|part| part.bytes).sum::<Bytes>();
-            parts.extend(outside::parts(memory, reserved.get(), now));
+            parts.extend(outside::parts(memory, reserved.get(), now, is_of_driver(recording)));
         }
         parts
     };

@@ -3,7 +3,7 @@
 //! Rules look at the published layout of PyTorch, of Python and of packages, never at names of a particular program.
 
 use foldhash::HashMap;
-use gpuheap_record::{FrameId, Recording, StackId, StringId};
+use gpuheap_record::{DRIVER_FILE, FrameId, Recording, StackId, StringId};
 
 use crate::gaps::UNKNOWN_FILE;
 use crate::report::Site;
@@ -35,6 +35,8 @@ impl Marks {
     pub(crate) const ROOTLESS: Self = Self(1 << 9);
     /// A library's work space, as its native frames tell.
     pub(crate) const WORKSPACE: Self = Self(1 << 10);
+    /// Memory of the driver, as whoever asked for it got it.
+    pub(crate) const DRIVER: Self = Self(1 << 11);
 
     /// Whether any of `other` is set.
     pub(crate) fn any(self, other: Self) -> bool {
@@ -150,6 +152,18 @@ pub(crate) fn site(recording: &Recording, frame: FrameId) -> Site {
     }
 }
 
+/// Whether a recording is of the driver's own memory.
+pub(crate) fn is_of_driver(recording: &Recording) -> bool {
+    recording.frames.iter().any(|(_, frame)| recording.strings.text(frame.file) == DRIVER_FILE)
+}
+
+/// Who asked the driver for memory, if the stack says that somebody did.
+pub(crate) fn asked_driver(recording: &Recording, stack: StackId) -> Option<&str> {
+    let mut frames = recording.frames_of(stack);
+    let who = frames.next()?;
+    (recording.file(frames.next()?) == DRIVER_FILE).then(|| recording.function(who))
+}
+
 /// The most frames of a stack that a report lists.
 const MOST_FRAMES: usize = 200;
 
@@ -227,6 +241,7 @@ fn is_program_root(function: &str, path: &str) -> bool {
     ) || path.starts_with("<frozen")
         // Nothing says that it was a callback.
         || path == UNKNOWN_FILE
+        || path == DRIVER_FILE
         || function.contains("start_thread")
         || function.contains("__libc_start")
 }
@@ -241,6 +256,8 @@ struct FileKind {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum FilePlace {
     Native,
+    /// None: the frame says how the driver was asked.
+    Driver,
     /// In an installed package, or a copy of PyTorch: the path from the package's folder on.
     Package(String),
     /// Made by a compiler of models.
@@ -259,6 +276,7 @@ impl FileKind {
         let path = file.replace('\\', "/");
         let place = match () {
             () if is_native(&path) => FilePlace::Native,
+            () if path == DRIVER_FILE => FilePlace::Driver,
             () if path.starts_with('<') => {
                 // Code that Python or a library generated; what a person typed is the exception.
                 let typed = ["<stdin>", "<string>", "<ipython", "<input>", "<console>"];
@@ -283,6 +301,7 @@ impl FileKind {
 fn classify(function: &str, file: &FileKind) -> (Marks, bool) {
     match &file.place {
         FilePlace::Native => (classify_native(function), false),
+        FilePlace::Driver => (Marks::DRIVER, false),
         FilePlace::Package(inside) => (classify_package(function, inside), false),
         FilePlace::Compiled => (Marks::COMPILER, false),
         FilePlace::Python => (Marks::default(), false),
@@ -300,6 +319,12 @@ fn names_kv_cache(name: &str) -> bool {
 
 fn classify_native(function: &str) -> Marks {
     let has = |words: &[&str]| words.iter().any(|word| function.contains(word));
+    // Whole libraries, by the names that recordings of the driver's memory have for them.
+    match function {
+        "NCCL" => return Marks::COMMUNICATION,
+        "cuBLAS" | "cuDNN" | "cuFFT" | "cuSPARSE" | "cuSOLVER" | "cuRAND" => return Marks::WORKSPACE,
+        _ => {}
+    }
     if has(&["CUDABlasWorkspace", "getNewWorkspace", "CurrentCUDABlasHandle", "cublasLtWorkspace"]) {
         Marks::WORKSPACE
     } else if has(&["torch::autograd::Engine", "autograd::Engine::", "Engine::evaluate_function", "AccumulateGrad"]) {

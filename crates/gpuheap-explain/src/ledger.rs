@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use gpuheap_record::{Bytes, PoolId, Recording};
 
 use crate::classes::Classes;
+use crate::frames::{asked_driver, is_of_driver};
 use crate::lifetimes::{LaneId, Tick};
 use crate::replay::Replay;
 use crate::report::{Class, LedgerPart, Moment, PartKind};
@@ -80,13 +81,15 @@ pub(crate) fn ledger(
     stranded: &[u64],
     limit: Option<Bytes>,
 ) -> Vec<LedgerPart> {
-    let mut by_class: BTreeMap<Class, (u64, u64)> = BTreeMap::new();
+    // Memory of the driver is told by who asked for it, all other by what it is for.
+    let mut by_class: BTreeMap<(Class, Option<&str>), (u64, u64)> = BTreeMap::new();
     let mut rounding = 0_u64;
     let is_default = |lane: LaneId| replay.lanes.get(lane).pool == PoolId::default();
     for (id, row) in replay.allocations.iter() {
         if row.placed && row.is_live_at(tick) && is_default(row.lane) {
             let requested = row.requested.min(row.size);
-            let (bytes, blocks) = by_class.entry(classes.class(id)).or_default();
+            let key = (classes.class(id), asked_driver(recording, row.stack));
+            let (bytes, blocks) = by_class.entry(key).or_default();
             *bytes = bytes.saturating_add(requested);
             *blocks += 1;
             rounding = rounding.saturating_add(row.size - requested);
@@ -94,8 +97,8 @@ pub(crate) fn ledger(
     }
     let mut parts: Vec<LedgerPart> = by_class
         .into_iter()
-        .map(|(class, (bytes, blocks))| LedgerPart {
-            part: class.title().to_owned(),
+        .map(|((class, who), (bytes, blocks))| LedgerPart {
+            part: who.unwrap_or(class.title()).to_owned(),
             kind: PartKind::Class,
             class: Some(class),
             bytes: Bytes::new(bytes),
@@ -168,7 +171,8 @@ pub(crate) fn ledger(
         let inside: Bytes = parts.iter().map(|part| part.bytes).sum();
         let detail =
             "free, or taken by the context, libraries and other processes: the recording does not say".to_owned();
-        parts.push(part("not reserved by PyTorch".to_owned(), PartKind::Outside, (limit - inside).get(), detail));
+        let name = if is_of_driver(recording) { "not in the account" } else { "not reserved by PyTorch" };
+        parts.push(part(name.to_owned(), PartKind::Outside, (limit - inside).get(), detail));
     }
     parts
 }

@@ -23,7 +23,12 @@ pub(crate) fn room(recording: &Recording, device: DeviceId) -> Option<Bytes> {
 }
 
 /// The parts beside `reserved` bytes at `time_us` that close the account to what the device has.
-pub(crate) fn parts(memory: &DeviceMemory, reserved: u64, time_us: Option<u64>) -> Vec<LedgerPart> {
+pub(crate) fn parts(memory: &DeviceMemory, reserved: u64, time_us: Option<u64>, is_of_driver: bool) -> Vec<LedgerPart> {
+    let (own_name, own_detail) = if is_of_driver {
+        ("contexts, modules", "what processes of the run held beyond what they asked for")
+    } else {
+        ("context, libraries", "this process outside PyTorch's allocator")
+    };
     let when = match time_us.map(|time| memory.time_us.abs_diff(time)) {
         Some(apart) if apart >= 1_000_000 => {
             format!(", as the driver told {:.0} s from this moment", apart as f64 / 1e6)
@@ -45,14 +50,15 @@ pub(crate) fn parts(memory: &DeviceMemory, reserved: u64, time_us: Option<u64>) 
         (Some(own), others) => {
             let own = own.saturating_sub(memory.reserved).min(outside);
             let others = others.unwrap_or(0).min(outside - own);
-            parts.push(part("context, libraries", own, format!("this process outside PyTorch's allocator{when}")));
+            parts.push(part(own_name, own, format!("{own_detail}{when}")));
             parts.push(part("other processes", others, format!("by NVML{when}")));
             // Page tables and the driver's own.
             parts.push(part("driver", outside - own - others, format!("of no process{when}")));
         }
         (None, _) => {
-            let detail = format!("outside PyTorch's allocator{when}; NVML did not tell them apart");
-            parts.push(part("context, libraries, other processes", outside, detail));
+            let whose = if is_of_driver { "beyond what was asked for" } else { "outside PyTorch's allocator" };
+            let detail = format!("{whose}{when}; NVML did not tell them apart");
+            parts.push(part(&format!("{own_name}, other processes"), outside, detail));
         }
     }
     parts.push(part("free on the device", room - outside, String::new()));
@@ -80,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_account_closes_to_the_device() {
-        let parts = parts(&memory(5_000_000, 400), 200, Some(9_000_000));
+        let parts = parts(&memory(5_000_000, 400), 200, Some(9_000_000), false);
         let named: Vec<(&str, u64)> = parts.iter().map(|part| (part.part.as_str(), part.bytes.get())).collect();
         let all = [("context, libraries", 150), ("other processes", 100), ("driver", 50), ("free on the device", 500)];
         assert_eq!(named, all);
@@ -107,7 +113,7 @@ mod tests {
             let [total, free, reserved] = [total, free, reserved].map(u64::from);
             let memory = DeviceMemory { total, free, reserved, own, others, ..Default::default() };
             let now = u64::from(now).min(total);
-            let sum: u64 = parts(&memory, now, None).iter().map(|part| part.bytes.get()).sum();
+            let sum: u64 = parts(&memory, now, None, false).iter().map(|part| part.bytes.get()).sum();
             prop_assert_eq!(sum + now, total);
         }
     }

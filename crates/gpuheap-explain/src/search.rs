@@ -10,7 +10,7 @@ use gpuheap_record::{Bytes, Recording};
 
 use crate::error::Error;
 use crate::explain::{choose_device, source_info};
-use crate::frames::FrameTableMarks;
+use crate::frames::{FrameTableMarks, is_of_driver};
 use crate::phases::Phases;
 use crate::replay;
 use crate::report::{SCHEMA, WhatIf, WhatIfReport, WhatIfRole};
@@ -60,6 +60,9 @@ pub fn whatif(
     progress: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<WhatIfReport, Error> {
     let device = choose_device(recording, options.device)?;
+    if is_of_driver(recording) {
+        return Err(Error::OfDriver);
+    }
     let replay = replay::replay(recording, device);
     let marks = FrameTableMarks::new(recording);
     let phases = Phases::new(recording, device, &marks);

@@ -35,6 +35,9 @@ fn headline(finding: &Finding, kind: VerdictKind) -> String {
 }
 
 fn place(site: &Site) -> String {
+    if site.file.is_empty() {
+        return format!(", by {}", site.function);
+    }
     format!(", at {}:{} in `{}`", file_name(&site.file), site.line, site.function)
 }
 

@@ -6,6 +6,7 @@
 //! | command | what it does |
 //! | --- | --- |
 //! | `devices N` | so many devices (1). Before initialisation |
+//! | `first N` | the first of them is the machine's `N`th, counted from 0, by its UUID (0). Before initialisation |
 //! | `memory BYTES` | memory of each device (1 GiB). Before initialisation |
 //! | `version N` | the driver's version (13020). Newer functions are not found. Before initialisation |
 //! | `context BYTES` | memory that a context takes for itself (0). Before initialisation |
@@ -29,6 +30,8 @@ use crate::state;
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     pub(crate) devices: usize,
+    /// What the UUID of the first one counts from.
+    pub(crate) first: usize,
     pub(crate) memory: usize,
     pub(crate) version: u32,
     pub(crate) context_bytes: usize,
@@ -42,6 +45,7 @@ impl Config {
     pub(crate) const fn new() -> Self {
         Self {
             devices: 1,
+            first: 0,
             memory: 1 << 30,
             version: 13_020,
             context_bytes: 0,
@@ -63,6 +67,7 @@ impl Config {
         let words: Vec<&str> = command.split_whitespace().collect();
         match words.as_slice() {
             ["devices", count] => self.devices = count.parse().ok()?,
+            ["first", number] => self.first = number.parse().ok()?,
             ["memory", bytes] => self.memory = size(bytes)?,
             ["version", version] => self.version = version.parse().ok()?,
             ["context", bytes] => self.context_bytes = size(bytes)?,
@@ -146,8 +151,11 @@ mod tests {
     #[test]
     fn commands_set_the_driver_up_and_a_wrong_one_is_named() {
         let mut config = Config::new();
-        config.apply("devices 2; memory 64MiB;limit 1 4KiB; delay 50;").unwrap();
-        assert_eq!((config.devices, config.memory, config.delay), (2, 64 << 20, Duration::from_micros(50)));
+        config.apply("devices 2; first 3; memory 64MiB;limit 1 4KiB; delay 50;").unwrap();
+        assert_eq!(
+            (config.devices, config.first, config.memory, config.delay),
+            (2, 3, 64 << 20, Duration::from_micros(50))
+        );
         assert_eq!((config.limit(0), config.limit(1)), (64 << 20, 4096));
         config.apply("limit 1 1GiB; reset").unwrap();
         assert_eq!(config.limit(1), 64 << 20);

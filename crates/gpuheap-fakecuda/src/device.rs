@@ -62,13 +62,13 @@ exports! {
     }
 
     fn cuDeviceGetUuid(uuid: Out<'_, [u8; 16]>, device: DeviceId) {
-        let device = ready()?.device(device)?;
-        give(uuid, identity(device))
+        let state = ready()?;
+        give(uuid, identity(state.config.first + state.device(device)?))
     }
 
     fn cuDeviceGetUuid_v2(uuid: Out<'_, [u8; 16]>, device: DeviceId) {
-        let device = ready()?.device(device)?;
-        give(uuid, identity(device))
+        let state = ready()?;
+        give(uuid, identity(state.config.first + state.device(device)?))
     }
 
     fn cuDeviceTotalMem_v2(bytes: Out<'_, usize>, device: DeviceId) {

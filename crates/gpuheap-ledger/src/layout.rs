@@ -12,6 +12,7 @@ use crate::file::Limits;
 use crate::identity::Identity;
 use crate::kind::{KINDS, Kind};
 use crate::name::Name;
+use crate::uuid::Uuid;
 
 /// Devices with figures of their own; what is beyond shares the last one's.
 pub const DEVICES: usize = 16;
@@ -48,10 +49,23 @@ pub struct Shared {
     pub moved_in: AtomicU64,
     /// Processes that took a slot, those that are gone included.
     pub joined: AtomicU64,
+    /// Which device has which place.
+    pub devices: [Place; DEVICES],
     /// The last requests that were refused.
     pub denials: Ring,
     /// By process.
     pub slots: [Slot; SLOTS],
+}
+
+/// Whose figures are where, of devices.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Place {
+    /// Tells the device from all others; 0 as long as it is nobody's. Once set it stays.
+    pub key: AtomicU64,
+    /// Its UUID, for whoever wants to name it. All that have this device write the same, so that it comes to be there
+    /// whoever is killed in between.
+    pub uuid: [AtomicU64; 2],
 }
 
 /// A process's figures.
@@ -154,6 +168,13 @@ impl Shared {
         held.fold(0, u64::saturating_add)
     }
 
+    /// Where a device has its figures, in all processes: the first that asks takes a place for it. Devices for which there
+    /// is none share the last one.
+    #[must_use]
+    pub fn place(&self, device: Uuid) -> usize {
+        take_place(&self.devices, device)
+    }
+
     /// Takes the slots of dead processes out; `own` is the caller's [`Identity`]. Whoever is killed while doing so leaves
     /// a slot of a dead process again.
     pub fn sweep(&self, own: u64) {
@@ -181,6 +202,21 @@ impl Shared {
             figure.store(0, Ordering::SeqCst);
         }
     }
+}
+
+/// Places are taken from the first on and never given back: so two that come at once with the same device meet at the
+/// same place.
+fn take_place(places: &[Place], device: Uuid) -> usize {
+    let key = device.key();
+    let found = places.iter().position(|place| {
+        let former = place.key.compare_exchange(0, key, Ordering::SeqCst, Ordering::SeqCst);
+        former.is_ok() || former == Err(key)
+    });
+    let Some(found) = found else { return places.len() - 1 };
+    for (word, value) in places[found].uuid.iter().zip(device.words()) {
+        word.store(value, Ordering::SeqCst);
+    }
+    found
 }
 
 impl Slot {
@@ -227,11 +263,37 @@ mod tests {
         assert_eq!((limit_of(Kind::Spilled, 3), limit_of(Kind::Spilled, HOST)), (Some(HOST), Some(HOST)));
     }
 
+    #[test]
+    fn each_device_has_one_place_whoever_asks_and_the_rest_share_the_last() {
+        let places: [Place; 4] =
+            std::array::from_fn(|_| Place { key: AtomicU64::new(0), uuid: std::array::from_fn(|_| AtomicU64::new(0)) });
+        let uuid = |number| Uuid::from_bytes([number; 16]);
+        let orders = [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 0, 1]];
+        let found: Vec<_> = std::thread::scope(|scope| {
+            let ask = |order: [u8; 3]| order.map(|number| (number, take_place(&places, uuid(number))));
+            let threads: Vec<_> = orders.iter().map(|order| scope.spawn(move || ask(*order))).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        for number in 0..3 {
+            let own: Vec<usize> = found.iter().filter(|(other, _)| *other == number).map(|(_, place)| *place).collect();
+            assert!(own.iter().all(|place| *place == own[0]), "{own:?}");
+            let words = places[own[0]].uuid.each_ref().map(|word| word.load(Ordering::SeqCst));
+            assert_eq!(Uuid::from_words(words), uuid(number));
+        }
+        assert_eq!(
+            [3, 4, 5, 3, 0].map(|number| take_place(&places, uuid(number)) == 3),
+            [true, true, true, true, false]
+        );
+    }
+
     /// Two forms of one size with one magic would be taken for each other.
     #[test]
     fn the_form_is_the_one_that_the_magic_says() {
         assert_eq!(&MAGIC.to_le_bytes(), b"gpuheap2");
         assert_eq!(size_of::<Slot>(), 8 * (4 + 2 * 17 + 11 * 17 + 16 * 16 + 5));
-        assert_eq!(size_of::<Shared>(), 8 * (3 + 16 + 1 + 17 + 3) + size_of::<Ring>() + 256 * size_of::<Slot>());
+        assert_eq!(
+            size_of::<Shared>(),
+            8 * (3 + 16 + 1 + 17 + 3 + 16 * 3) + size_of::<Ring>() + 256 * size_of::<Slot>()
+        );
     }
 }

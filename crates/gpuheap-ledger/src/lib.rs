@@ -12,6 +12,7 @@
 //! | [`kind`] | what memory is, and whether it counts against the budget |
 //! | [`identity`] | which process a slot belongs to, and whether it is alive |
 //! | [`name`] | what the system calls a process |
+//! | [`uuid`] | which device a place is of, whatever number it has in a process |
 //! | [`file`] | a new ledger as a file |
 //! | [`snapshot`] | a ledger read without mapping it, as plain numbers |
 //! | [`origin`] | who asked for memory |
@@ -30,6 +31,7 @@ pub mod layout;
 pub mod name;
 pub mod origin;
 pub mod snapshot;
+pub mod uuid;
 
 pub use denials::Denial;
 pub use identity::Identity;
@@ -38,3 +40,4 @@ pub use layout::{DEVICES, HOST, LIMITS, ORIGINS, Shared, Slot, State};
 pub use name::Name;
 pub use origin::Origin;
 pub use snapshot::{Process, Reader, Snapshot};
+pub use uuid::Uuid;

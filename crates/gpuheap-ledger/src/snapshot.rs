@@ -13,8 +13,9 @@ use std::path::{Path, PathBuf};
 use crate::denials::{self, Denial, Ring};
 use crate::identity::Identity;
 use crate::kind::{KINDS, Kind};
-use crate::layout::{DEVICES, HOST, LIMITS, MAGIC, ORIGINS, SLOTS, Shared, Slot, State};
+use crate::layout::{DEVICES, HOST, LIMITS, MAGIC, ORIGINS, Place, SLOTS, Shared, Slot, State};
 use crate::name::Name;
+use crate::uuid::Uuid;
 
 /// Why a ledger cannot be read.
 #[derive(Debug)]
@@ -78,6 +79,8 @@ pub struct Snapshot {
     pub moved_in: u64,
     /// How many processes ever counted in this ledger.
     pub joined: u64,
+    /// The device of each place; nothing for a place that no process of the run has had a device for.
+    pub devices: [Option<Uuid>; DEVICES],
     /// The processes that have a slot, also those that are dead and not swept out yet.
     pub processes: Vec<Process>,
     /// How many requests were refused.
@@ -143,6 +146,7 @@ impl Reader {
             moved_out: moved(offset_of!(Shared, moved_out), |process| process.moved_out),
             moved_in: moved(offset_of!(Shared, moved_in), |process| process.moved_in),
             joined: header.at(offset_of!(Shared, joined)),
+            devices: std::array::from_fn(|number| device(&header, number)),
             denied: header.at(offset_of!(Shared, denials) + offset_of!(Ring, count)),
             denials: read_denials(&header),
             processes,
@@ -162,6 +166,14 @@ impl Snapshot {
     #[must_use]
     pub fn used(&self, limit: usize) -> u64 {
         self.living().map(|process| process.limited[limit]).fold(0, u64::saturating_add)
+    }
+
+    /// The place at which a device has its figures; nothing as long as no process of the run has it.
+    #[must_use]
+    pub fn place(&self, device: Uuid) -> Option<usize> {
+        let place = self.devices.iter().position(|found| *found == Some(device));
+        // Devices without a place of their own share the last one.
+        place.or_else(|| self.devices.iter().all(Option::is_some).then_some(DEVICES - 1))
     }
 
     /// The processes that are alive.
@@ -226,6 +238,13 @@ fn process(words: &Words, slot: usize) -> Option<Process> {
     })
 }
 
+fn device(header: &Words, number: usize) -> Option<Uuid> {
+    let place = offset_of!(Shared, devices) + number * size_of::<Place>();
+    let uuid = Uuid::from_words(header.array(place + offset_of!(Place, uuid)));
+    // Its first owner may be about to write it.
+    (header.at(place + offset_of!(Place, key)) == uuid.key()).then_some(uuid)
+}
+
 fn read_denials(header: &Words) -> Vec<Denial> {
     let entries = offset_of!(Shared, denials) + offset_of!(Ring, entries);
     let entry = |place: usize| header.array(entries + 8 * Denial::WORDS * place);
@@ -282,7 +301,13 @@ mod tests {
         }
         put(slots + 4 + 34 + 17 * 11 + 16 * 16 + 1, 100);
         put(3 + 16 + 1 + 17, 1000);
+        let (uuid, other) = (Uuid::from_bytes([7; 16]), Uuid::from_bytes([8; 16]));
+        for (index, value) in [uuid.key(), uuid.words()[0], uuid.words()[1], other.key()].into_iter().enumerate() {
+            put(3 + 16 + 1 + 17 + 3 + 3 * 4 + index, value);
+        }
         let snapshot = Reader::open(&path).unwrap().snapshot().unwrap();
+        assert_eq!((snapshot.devices[4], snapshot.place(uuid)), (Some(uuid), Some(4)));
+        assert_eq!((snapshot.devices[5], snapshot.place(other)), (None, None), "not written yet");
         assert_eq!(snapshot.processes.len(), 2);
         assert!(snapshot.processes[0].alive && !snapshot.processes[1].alive);
         let process = &snapshot.processes[1];

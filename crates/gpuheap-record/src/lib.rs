@@ -40,5 +40,5 @@ pub use recording::{
 };
 pub use segment::{Block, BlockState, Segment, SegmentKind};
 pub use settings::{AllocatorSettings, ROUNDUP_INTERVALS};
-pub use stack::{Frame, StackTable};
+pub use stack::{DRIVER_FILE, Frame, StackTable};
 pub use table::{FrameTable, PoolTable, StreamTable, StringTable, Table};

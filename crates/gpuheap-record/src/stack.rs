@@ -7,6 +7,10 @@ use std::hash::{BuildHasher, Hasher};
 
 use crate::id::{FrameId, StackId, StringId};
 
+/// The file of frames that stand for no code but for who asked the driver for memory, and how. A stack with such a frame
+/// is of the driver's own memory, which no allocator cut up.
+pub const DRIVER_FILE: &str = "<driver>";
+
 /// One place in the program: a line of a function.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Frame {

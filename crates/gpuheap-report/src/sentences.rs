@@ -118,6 +118,9 @@ pub(crate) fn turns(steps: &Steps) -> String {
 pub fn replay(replay: &ReplayCheck) -> String {
     let matched = text::count(replay.matched);
     let of = text::counted(replay.segment_events, "segment event", "segment events");
+    if replay.policy == "driver" {
+        return "none: what the driver was asked for, as it was".to_owned();
+    }
     match (replay.exact, replay.segment_events) {
         (true, 0) => "nothing to compare: no segment events in the recording".to_owned(),
         (true, _) => format!("exact: {matched} of {of} predicted with {}", text::settings(&replay.conf)),

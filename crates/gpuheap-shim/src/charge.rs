@@ -5,20 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use gpuheap_cuda::raw::DeviceId;
 use gpuheap_ledger::events::What;
 
+use crate::devices::place;
 use crate::events::{self, Charged, Memory};
-use crate::ledger::{DEVICES, HOST};
 use crate::origin::{self, Origin};
 use crate::state;
 
 pub use gpuheap_ledger::Kind;
-
-/// Where a device has its figures; what is no device is the host.
-pub(crate) fn place(device: Option<DeviceId>) -> usize {
-    match device.map(usize::try_from) {
-        Some(Ok(device)) => device.min(DEVICES - 1),
-        _ => HOST,
-    }
-}
 
 /// What no device will ever have. The driver refuses such a request; sums of such sizes would not fit.
 const ABSURD: u64 = 1 << 56;
@@ -139,14 +131,4 @@ fn sane(bytes: u64) -> u64 {
 fn of_origin(kind: Kind, place: usize, origin: Origin) -> Option<&'static AtomicU64> {
     let device = kind.counts().then(|| state::get().ledger.slot().origins.get(place)).flatten()?;
     device.get(origin.number())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_device_has_its_place_and_the_rest_share_the_last() {
-        assert_eq!((place(Some(3)), place(Some(99)), place(Some(-1)), place(None)), (3, 15, HOST, HOST));
-    }
 }

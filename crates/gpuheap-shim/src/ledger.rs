@@ -12,7 +12,7 @@ use std::thread;
 
 pub(crate) use gpuheap_ledger::file::Limits;
 use gpuheap_ledger::layout::{MAGIC, limit_of};
-use gpuheap_ledger::{Identity, Kind, LIMITS, Name, Shared, Slot};
+use gpuheap_ledger::{Identity, Kind, LIMITS, Name, Shared, Slot, Uuid};
 
 use crate::state;
 
@@ -179,6 +179,11 @@ impl Ledger {
     /// The budget of a device; 0 is none.
     pub(crate) fn budget(&self, device: usize) -> u64 {
         self.shared.budgets.get(device).map_or(0, |budget| budget.load(Ordering::SeqCst))
+    }
+
+    /// Where a device has its figures.
+    pub(crate) fn place(&self, device: Uuid) -> usize {
+        self.shared.place(device)
     }
 
     /// The most that the run may hold within a limit.

@@ -24,8 +24,7 @@
 //! | `ranges` | which chunk is at an address |
 //! | `parameters` | where kernels have parameters that can hold addresses |
 //! | `touched`, `temperature` | which chunks a launch names, and how warm that makes them |
-//! | `ledger` | the figures, in memory that processes share and that outlives them; budgets |
-//! | `identity` | which process a figure belongs to, and whether it is alive |
+//! | `devices` | where each device has its figures, whatever number it has in the process |
 //! | `depth` | the calling thread's depth |
 //!
 //! # Settings
@@ -79,11 +78,13 @@ mod contexts;
 mod control;
 mod converted;
 mod depth;
+mod devices;
 mod events;
 mod gate;
 mod host;
 mod ledger;
 mod linear;
+mod locked;
 mod moves;
 mod moving;
 mod ordered;
@@ -94,6 +95,7 @@ mod paging;
 mod parameters;
 mod placement;
 mod pointers;
+mod pool;
 mod quiet;
 mod ranges;
 mod real;

@@ -7,7 +7,7 @@ use crate::around::{Call, result};
 use crate::charge::{Charge, Kind};
 use crate::linear::leave_known;
 use crate::state::{self, Key, lock};
-use crate::{charge, converted, real};
+use crate::{converted, devices, real};
 
 /// What a pool may take from the device at once for a small request.
 const CHUNK: usize = 32 << 20;
@@ -63,7 +63,7 @@ pub(crate) fn trim_pool(call: Call<'_>, _pool: MemoryPool, _keep: usize) -> Code
 /// Allocates if what the pool may take for it is within the budget. What it takes is charged when it is known.
 fn within_budget(call: Call<'_>, address: *mut DevicePtr, bytes: usize, pool: Option<MemoryPool>) -> Code {
     let limited = state::get().ledger.has_budgets().then(real::current).flatten().map(|(_, device)| device);
-    let limited = limited.filter(|device| state::get().ledger.budget(charge::place(Some(*device))) > 0);
+    let limited = limited.filter(|device| state::get().ledger.budget(devices::place(Some(*device))) > 0);
     // Held until the pool's own figure is known: nobody else gets these bytes meanwhile.
     let mut held = None;
     if let Some(device) = limited

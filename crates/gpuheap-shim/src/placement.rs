@@ -25,7 +25,7 @@ use crate::sleep::{by_device, each_device, phase};
 use crate::state::{self, State};
 use crate::temperature::TEMPERATURE;
 use crate::touched::{Arguments, touched};
-use crate::{charge, quiet, real};
+use crate::{devices, quiet, real};
 
 /// How long launches are counted before chunks are compared again.
 const WINDOW: Duration = Duration::from_millis(700);
@@ -185,7 +185,7 @@ fn plan(state: &State, device: DeviceId, used: Vec<Used>) -> Plan {
     host.sort_by(|one, other| other.density().total_cmp(&one.density()));
     here.sort_by(|one, other| one.density().total_cmp(&other.density()));
     let horizon = (now() as f64 / 1e9).clamp(*HORIZON.start(), *HORIZON.end());
-    let place = charge::place(Some(device));
+    let place = devices::place(Some(device));
     let mut room = match state.ledger.budget(place) {
         0 => u64::MAX,
         budget => budget.saturating_sub(state.ledger.used_by_the_living(place)),

@@ -4,6 +4,7 @@ use std::ffi::{CString, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 use gpuheap_cuda::raw::{self, AllocationHandle, Code, DeviceId, DevicePtr, MemoryPool};
+use gpuheap_ledger::Uuid;
 
 use crate::overrides::NAMES;
 use crate::parameters::Answer;
@@ -75,6 +76,9 @@ macro_rules! questions {
 }
 
 questions! {
+    cuDeviceGetCount: fn(*mut c_int);
+    cuDeviceGetUuid: fn(*mut [u8; 16], DeviceId);
+    cuDeviceGetUuid_v2: fn(*mut [u8; 16], DeviceId);
     cuCtxGetCurrent: fn(*mut raw::Context);
     cuCtxGetDevice: fn(*mut DeviceId);
     cuDevicePrimaryCtxGetState: fn(DeviceId, *mut c_uint, *mut c_int);
@@ -91,6 +95,23 @@ questions! {
     cuCtxPopCurrent_v2: fn(*mut raw::Context);
     cuFuncGetParamInfo: fn(raw::Function, usize, *mut usize, *mut usize);
     cuKernelGetParamInfo: fn(raw::Kernel, usize, *mut usize, *mut usize);
+}
+
+/// How many devices the process may use.
+pub(crate) fn device_count() -> DeviceId {
+    let mut count = 0;
+    let Some(ask) = questions().cuDeviceGetCount else { return 0 };
+    // SAFETY: `count` outlives the call.
+    if unsafe { ask(&raw mut count) }.is_success() { count } else { 0 }
+}
+
+/// A device's UUID, of the part if it is one of a device that is cut into parts.
+pub(crate) fn uuid(device: DeviceId) -> Option<Uuid> {
+    let mut bytes = [0; 16];
+    // The older form does not tell parts.
+    let ask = questions().cuDeviceGetUuid_v2.or(questions().cuDeviceGetUuid)?;
+    // SAFETY: `bytes` outlives the call.
+    unsafe { ask(&raw mut bytes, device) }.is_success().then(|| Uuid::from_bytes(bytes))
 }
 
 /// The calling thread's context and its device, if it has one.

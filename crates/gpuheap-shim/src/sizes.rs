@@ -5,15 +5,16 @@ use std::ffi::c_uint;
 use gpuheap_cuda::raw::{Code, DeviceId};
 
 use crate::around::Call;
-use crate::charge::{self, Kind};
+use crate::charge::Kind;
 use crate::state;
-use crate::{control, ordered, others, real};
+use crate::{control, devices, ordered, others, real};
 
 /// `cuInit`: what may be needed later is made now, when nothing is in the way.
 pub(crate) fn start(call: Call<'_>, _flags: c_uint) -> Code {
     state::get();
     let code = call();
     if code.is_success() {
+        devices::learn();
         control::start();
     }
     code
@@ -59,7 +60,7 @@ pub(crate) fn total_32(call: Call<'_>, bytes: *mut c_uint, device: DeviceId) -> 
 
 /// The budget of a device, if it has one.
 fn budget(device: DeviceId) -> Option<usize> {
-    let bytes = state::get().ledger.budget(charge::place(Some(device)));
+    let bytes = state::get().ledger.budget(devices::place(Some(device)));
     (bytes > 0).then(|| usize::try_from(bytes).unwrap_or(usize::MAX))
 }
 
@@ -72,7 +73,7 @@ fn within() -> Option<(usize, usize)> {
     let budget = budget(device)?;
     let (free, total) = real::device_bytes().ok()?;
     ordered::refresh();
-    let used = state::get().ledger.used_by_the_living(charge::place(Some(device)));
+    let used = state::get().ledger.used_by_the_living(devices::place(Some(device)));
     let left = budget.saturating_sub(usize::try_from(used).unwrap_or(usize::MAX));
     // What others took of the device is gone for this run as well.
     Some((left.min(free), budget.min(total)))
@@ -100,7 +101,7 @@ extern "C" fn gpuheap_shim_bytes(kind: u32, device: DeviceId) -> u64 {
         ordered::refresh();
         others::refresh_graphs();
     }
-    state::get().ledger.bytes(kind, charge::place(device))
+    state::get().ledger.bytes(kind, devices::place(device))
 }
 
 /// Mistakes that were noticed: functions of our list that a program got unseen (low half) and sums that would have gone

@@ -148,6 +148,9 @@ impl Error {
             Self::Explain(gpuheap_explain::Error::NoSuchMoment { .. }) => {
                 Some("leave `--at` out to explain the peak".to_owned())
             }
+            Self::Explain(gpuheap_explain::Error::OfDriver) => Some(
+                "`gpuheap.record` in the program records PyTorch's allocator, which has settings".to_owned(),
+            ),
             Self::Explain(gpuheap_explain::Error::BadConf { .. }) => Some(
                 "`--conf` takes what `PYTORCH_CUDA_ALLOC_CONF` takes, such as `--conf expandable_segments:True`; \
                  `--conf \"\"` is stock PyTorch"

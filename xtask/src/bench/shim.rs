@@ -2,7 +2,7 @@
 //! for tests.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{Bar, Limit, judge};
 use crate::failure::Failure;
@@ -10,6 +10,8 @@ use crate::workspace::{self, Workspace};
 
 /// The most nanoseconds that a launch of a dozen parameters may cost, all that is done for it taken together.
 const LAUNCH_BAR: f64 = 150.0;
+/// The most nanoseconds that taking memory and giving it back may cost beyond the driver's own.
+const ALLOCATION_BAR: f64 = 2000.0;
 /// The chunks of a program of 20 GiB, and of one that has more than any card.
 const CHUNKS: [&str; 2] = ["1000", "100000"];
 const SHAPE: &str = "12 parameters, half addresses";
@@ -42,8 +44,16 @@ pub(crate) fn run(workspace: &Workspace, strict: bool) -> Result<(), Failure> {
     println!("Nanoseconds; best of several runs");
     println!();
     let figures = ask(workspace, &[])?;
-    let added = ask(workspace, &nothing.arguments())?;
-    ask(workspace, &tests.arguments())?;
+    let added = ask(workspace, &nothing.arguments("nothing"))?;
+    ask(workspace, &tests.arguments("tests"))?;
+    // Twice: with what happened written down, and without.
+    let events = workspace.target("bench-shim").join("run");
+    let allocation = |run: Option<&Path>| {
+        ask_in(workspace, &nothing.arguments("allocations"), run)?.get("cuMemAlloc and cuMemFree: the shim adds")
+    };
+    let alone = allocation(None)?;
+    println!("and in a run, with events written:");
+    let in_a_run = allocation(Some(&events))?;
     println!();
 
     let gate = added.get("cuLaunchKernel, 12 parameters: the shim adds")?;
@@ -58,6 +68,9 @@ pub(crate) fn run(workspace: &Workspace, strict: bool) -> Result<(), Failure> {
     let (_, together) = together.ok_or_else(|| Failure::new("The benchmark did not say what 8 threads take"))?;
     let name = "launch, the same by 8 threads at once: ns";
     bars.push(Bar { name, value: gate + together, limit: Limit::AtMost(LAUNCH_BAR) });
+    bars.push(Bar { name: "allocation and free: ns", value: alone, limit: Limit::AtMost(ALLOCATION_BAR) });
+    let name = "allocation and free in a run, two events: ns";
+    bars.push(Bar { name, value: in_a_run, limit: Limit::AtMost(ALLOCATION_BAR) });
     judge(&bars, strict)
 }
 
@@ -65,8 +78,20 @@ const BENCH: &[&str] = &["bench", "--locked", "--package", "gpuheap-shim", "--be
 
 /// Runs the benchmark and prints what it says.
 fn ask(workspace: &Workspace, arguments: &[String]) -> Result<Figures, Failure> {
+    ask_in(workspace, arguments, None)
+}
+
+/// The same, as a program of a run whose folder that is.
+fn ask_in(workspace: &Workspace, arguments: &[String], run: Option<&Path>) -> Result<Figures, Failure> {
     let mut command = workspace.cargo(BENCH.iter().copied());
     command.arg("--").args(arguments);
+    if let Some(run) = run {
+        let failed = |error| Failure::new(format!("Failed to make `{}`", run.display())).cause(error);
+        // What an earlier one wrote is of no use.
+        let _ = fs::remove_dir_all(run);
+        fs::create_dir_all(run).map_err(failed)?;
+        command.env("GPUHEAP_RUN", run).env("GPUHEAP_EVENTS", "4000000");
+    }
     let said = workspace::output(&mut command)
         .ok_or_else(|| Failure::new(format!("The benchmark `launch {}` failed", arguments.join(" "))))?;
     let figures = parse(&said);
@@ -86,14 +111,13 @@ fn parse(said: &str) -> Figures {
 
 /// A shim in a folder with the driver that it finds there.
 struct Pair {
-    kind: &'static str,
     folder: PathBuf,
 }
 
 impl Pair {
-    fn make(workspace: &Workspace, kind: &'static str) -> Result<Self, Failure> {
+    fn make(workspace: &Workspace, kind: &str) -> Result<Self, Failure> {
         let folder = workspace.target("bench-shim").join(kind);
-        let pair = Self { kind, folder };
+        let pair = Self { folder };
         let failed = |error| Failure::new(format!("Failed to fill `{}`", pair.folder.display())).cause(error);
         fs::create_dir_all(&pair.folder).map_err(failed)?;
         fs::copy(workspace.target("release/libgpuheap_shim.so"), pair.shim()).map_err(failed)?;
@@ -119,8 +143,8 @@ impl Pair {
         self.folder.join("libcuda-real.so")
     }
 
-    fn arguments(&self) -> [String; 3] {
-        [self.kind.to_owned(), self.shim().display().to_string(), self.driver().display().to_string()]
+    fn arguments(&self, what: &str) -> [String; 3] {
+        [what.to_owned(), self.shim().display().to_string(), self.driver().display().to_string()]
     }
 }
 

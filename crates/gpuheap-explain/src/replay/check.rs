@@ -95,11 +95,11 @@ impl Player<'_> {
             self.compare_final_state();
         }
         ReplayCheck {
-            policy: "torch-native".to_owned(),
+            policy: if self.is_of_driver { "driver" } else { "torch-native" }.to_owned(),
             conf: self.recording.settings.conf.clone(),
             exact: self.first_mismatch.is_none() && self.unexplained == 0 && has_segments,
             segment_events: self.segment_events,
-            matched: self.matched,
+            matched: if self.is_of_driver { self.segment_events } else { self.matched },
             first_mismatch: self.first_mismatch.clone(),
         }
     }

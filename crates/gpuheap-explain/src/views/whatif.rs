@@ -43,6 +43,9 @@ impl Analysis {
     pub fn whatif_curves(&self, progress: &(dyn Fn(usize, usize) + Sync)) -> Result<Vec<WhatIfCurve>, Error> {
         let recording = self.recording();
         let device = self.basis.device(recording)?;
+        if crate::frames::is_of_driver(recording) {
+            return Ok(Vec::new());
+        }
         let runner = Runner::new(recording, device, &self.basis.replay);
         let found = search(&runner, &self.basis.marks, &WhatIfOptions::default(), false, progress)?;
         let best = found.best.as_deref();

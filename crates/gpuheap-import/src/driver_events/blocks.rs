@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use gpuheap_ledger::events::{Events, Record, What};
 use gpuheap_ledger::{HOST, Kind, Origin};
 use gpuheap_record::{
-    Block, BlockState, Bytes, DeviceId, DeviceRecording, Event, EventKind, Frame, Note, Recording, Segment,
-    SegmentKind, StackId,
+    Block, BlockState, Bytes, DRIVER_FILE, DeviceId, DeviceRecording, Event, EventKind, Frame, Note, Recording,
+    Segment, SegmentKind, StackId,
 };
 
 use super::order::{Action, Step};
@@ -64,9 +64,9 @@ pub(super) struct Blocks {
 
 impl Blocks {
     pub(super) fn new(processes: &[Events], recording: &mut Recording) -> Self {
-        let used = processes.iter().flat_map(|process| &process.records);
-        for record in used.filter(|record| shown(record.kind) && record.device < HOST) {
-            recording.device_mut(u32::try_from(record.device).unwrap_or(0));
+        let records = processes.iter().flat_map(|process| &process.records);
+        for device in records.map(place_of).filter(|device| *device < HOST) {
+            recording.device_mut(u32::try_from(device).unwrap_or(0));
         }
         Self {
             charges: BTreeMap::new(),
@@ -91,7 +91,7 @@ impl Blocks {
             Action::Refused(record) => {
                 let stack = self.stack(step.process, record.kind, record.origin, recording);
                 let event = Event { kind: EventKind::OutOfMemory, size: record.bytes, ..event(step, 0, 0, stack) };
-                if let Some(target) = target(recording, record.device) {
+                if let Some(target) = target(recording, place_of(record)) {
                     target.events.push(event);
                 }
             }
@@ -114,7 +114,8 @@ impl Blocks {
         if known.is_none() && record.what == What::GiveBack {
             return;
         }
-        let &Record { kind, origin, device, .. } = record;
+        let &Record { kind, origin, .. } = record;
+        let device = place_of(record);
         let mut charge = known.unwrap_or(Charge { kind, origin, device, bytes: 0, blocks: Vec::new() });
         let bytes = if record.what == What::GiveBack { 0 } else { record.bytes };
         self.resize(step, &mut charge, bytes, record.address, recording);
@@ -198,11 +199,12 @@ impl Blocks {
             return *stack;
         }
         let name = self.names.get(process).map_or("", String::as_str);
-        let file = recording.strings.intern("");
-        let frames = [origin.title(), call_of(kind), name].map(|function| {
-            let function = recording.strings.intern(function);
-            recording.frames.insert(Frame { function, file, line: 0 })
-        });
+        let frames =
+            [(origin.title(), ""), (call_of(kind), DRIVER_FILE), (name, DRIVER_FILE)].map(|(function, file)| {
+                let file = recording.strings.intern(file);
+                let function = recording.strings.intern(function);
+                recording.frames.insert(Frame { function, file, line: 0 })
+            });
         let stack = recording.stacks.intern(&frames);
         self.stacks.insert((process, kind, origin), stack);
         stack
@@ -230,6 +232,11 @@ impl Blocks {
             )));
         }
     }
+}
+
+/// Where memory is shown: what is on the host is, whichever device it is for.
+fn place_of(record: &Record) -> usize {
+    if record.kind.counts() { record.device } else { HOST }
 }
 
 fn segment(address: u64, lies: Lies) -> Segment {

@@ -55,10 +55,10 @@ pub(super) fn steps(processes: &[Events], ended: &[(Identity, u64)]) -> Vec<Step
 /// Which records are requests that were refused for good: the process never got as much of that device later on, so what
 /// asked did not help itself by giving something back.
 fn refused_for_good(process: &Events) -> Vec<bool> {
-    let mut largest: HashMap<usize, u64> = HashMap::new();
+    let mut largest: HashMap<(usize, bool), u64> = HashMap::new();
     let mut for_good = vec![false; process.records.len()];
     for (number, record) in process.records.iter().enumerate().rev() {
-        let largest = largest.entry(record.device).or_default();
+        let largest = largest.entry((record.device, record.kind.counts())).or_default();
         match record.what {
             What::Take => *largest = (*largest).max(record.bytes),
             What::Denied => for_good[number] = *largest < record.bytes,

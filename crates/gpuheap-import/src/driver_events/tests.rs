@@ -111,7 +111,7 @@ fn the_host_has_its_own_blocks_and_the_rest_is_noted() {
     let host = |kind, charge, bytes| Record { kind, device: HOST, ..record(What::Take, charge, charge, bytes) };
     let records = vec![
         host(Kind::HostPinned, 1, MIB),
-        host(Kind::Spilled, 2, 2 * MIB),
+        Record { device: 3, ..host(Kind::Spilled, 2, 2 * MIB) },
         host(Kind::HostRegistered, 3, 4 * MIB),
         Record { kind: Kind::Managed, ..record(What::Take, 4, 4, 8 * MIB) },
     ];
@@ -217,7 +217,7 @@ proptest! {
         }
         let recording = recording(processes, &Seen::default());
         for device in 0..HOST {
-            let held = alive.values().filter(|record| record.device == device && shown(record.kind));
+            let held = alive.values().filter(|record| record.device == device && record.kind.counts());
             let expected: u64 = held.map(|record| record.bytes).sum();
             let sums = by_library(&recording, u32::try_from(device).unwrap());
             prop_assert_eq!(sums.values().sum::<u64>(), expected);

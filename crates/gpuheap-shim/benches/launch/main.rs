@@ -1,7 +1,7 @@
 //! What the shim costs a launch, in nanoseconds: a line for each figure, with its name and its value after a tab.
 //!
-//! Without arguments: looking arguments up, on tables made here. `nothing SHIM DRIVER` and `tests SHIM DRIVER`: calls
-//! through a shim that has that driver behind it, which is one that does nothing or the one for tests, and calls of the
+//! Without arguments: looking arguments up, on tables made here. `nothing SHIM DRIVER`, `allocations SHIM DRIVER` and
+//! `tests SHIM DRIVER`: calls through a shim that has that driver behind it, which is one that does nothing or the one for tests, and calls of the
 //! driver itself. `cargo xtask bench shim` runs all.
 #![cfg_attr(
     target_os = "linux",
@@ -44,8 +44,11 @@ fn main() -> ExitCode {
             Ok(())
         }
         ["nothing", shim, driver] => wrappers::of_nothing(shim, driver),
+        ["allocations", shim, driver] => wrappers::of_allocations(shim, driver),
         ["tests", shim, driver] => wrappers::of_tests(shim, driver),
-        _ => Err("Give nothing, or `nothing SHIM DRIVER`, or `tests SHIM DRIVER`".to_owned()),
+        _ => {
+            Err("Give nothing, or `nothing SHIM DRIVER`, `allocations SHIM DRIVER`, or `tests SHIM DRIVER`".to_owned())
+        }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -22,6 +22,8 @@ type Launch = unsafe extern "C" fn(
     *mut *mut c_void,
 ) -> Code;
 type Copy = unsafe extern "C" fn(DevicePtr, *const c_void, usize, Stream) -> Code;
+type Take = unsafe extern "C" fn(*mut DevicePtr, usize) -> Code;
+type Give = unsafe extern "C" fn(DevicePtr) -> Code;
 type Fill = unsafe extern "C" fn(DevicePtr, u8, usize, Stream) -> Code;
 
 /// With a driver that does nothing: nanoseconds of what the shim adds.
@@ -66,6 +68,30 @@ pub(crate) fn of_nothing(shim: &str, driver: &str) -> Result<(), String> {
         })
     };
     tell("cuMemsetD8Async", fill(&shim)?, fill(&driver)?);
+    Ok(())
+}
+
+/// With a driver that does nothing: nanoseconds that the shim adds to taking memory and giving it back.
+pub(crate) fn of_allocations(shim: &str, driver: &str) -> Result<(), String> {
+    const CALLS: u32 = 1 << 16;
+    let (shim, driver) = (Library::open(shim)?, Library::open(driver)?);
+    let both = |library: &Library| -> Result<_, String> {
+        // SAFETY: the function of that name has that signature.
+        let take = unsafe { std::mem::transmute::<*mut c_void, Take>(library.find("cuMemAlloc_v2")?) };
+        // SAFETY: as above.
+        let give = unsafe { std::mem::transmute::<*mut c_void, Give>(library.find("cuMemFree_v2")?) };
+        Ok(move |count| {
+            for _ in 0..count {
+                let mut address = DevicePtr(0);
+                // SAFETY: a number is written to `address`.
+                assert!(unsafe { take(&raw mut address, 4096) }.is_success());
+                // SAFETY: nothing is there, and nobody uses it.
+                assert!(unsafe { give(address) }.is_success());
+            }
+        })
+    };
+    let (with, without) = pair(both(&shim)?, both(&driver)?, CALLS);
+    say("cuMemAlloc and cuMemFree: the shim adds", with - without);
     Ok(())
 }
 

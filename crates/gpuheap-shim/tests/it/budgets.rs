@@ -60,6 +60,27 @@ fn every_kind_of_memory_stays_within_it_and_sizes_agree() {
     assert_eq!(charged, format!("budget: 0={} 1={}\n", 32 * MIB, 32 * MIB));
 }
 
+/// As `CUDA_VISIBLE_DEVICES` does, each process is given devices of its own, and counts them from 0.
+#[test]
+fn a_device_has_one_budget_whatever_its_number_and_another_device_of_that_number_has_its_own() {
+    let rig = Rig::new();
+    let client = rig.client();
+    let start = |first: u32| {
+        let mut command = hold(&rig, &client, 100 * MIB, 40 * MIB);
+        Holder::start(command.env("GPUHEAP_FAKECUDA", format!("devices 2; first {first}")))
+    };
+    let holders = [start(0), start(1)];
+    for holder in &holders {
+        assert_eq!(holder.said, format!("held 2, then 2; free {} of {}", 20 * MIB, 100 * MIB));
+    }
+    let third = start(1);
+    assert_eq!(third.said, format!("held 0, then 2; free {} of {}", 20 * MIB, 100 * MIB));
+    for holder in holders {
+        holder.end();
+    }
+    third.end();
+}
+
 #[test]
 fn processes_share_it_and_a_killed_one_gives_its_part_back_without_being_asked() {
     let rig = Rig::new();

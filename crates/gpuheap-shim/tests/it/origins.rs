@@ -54,7 +54,8 @@ impl Askers {
         command.env("LD_LIBRARY_PATH", std::env::join_paths(folders).unwrap());
         command
             .env("GPUHEAP_LEDGER", self.rig.path("ledger"))
-            .env("GPUHEAP_RUN", self.rig.path("run").env("GPUHEAP_MOVE", "0"));
+            .env("GPUHEAP_RUN", self.rig.path("run"))
+            .env("GPUHEAP_MOVE", "0");
         command.args(steps).stdin(Stdio::piped()).stdout(Stdio::piped());
         command
     }
