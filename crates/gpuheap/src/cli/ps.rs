@@ -7,8 +7,8 @@ Examples:
   gpuheap ps
   gpuheap ps --json | jq '.runs[].processes[] | {pid, spilled_bytes}'
 
-USED is what counts against the budget, PEAK the most of it that there was, HOLDS all of it by kind,
-FOR which library asked for it.
+USED is what counts against the budget, PEAK the most of it that there was, HOLDS all of it by
+kind, FOR which library asked for it.
 Processes of containers have the number that they have there.
 
 Exit codes: 0 done, also if nothing runs, 2 bad use";

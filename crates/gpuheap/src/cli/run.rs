@@ -17,11 +17,11 @@ Examples:
 Options of gpuheap stand before the program, all after it is the program's own.
 While it runs: `gpuheap ps` in another terminal, `gpuheap yield PID`, `gpuheap wake PID`.
 
-A run inside a run counts in the outer one: no `--spill` or `--record` there, and no `--budget` smaller than the
-outer one's.
+A run inside a run counts in the outer one: no `--spill` or `--record` there, and no `--budget`
+that is smaller than the outer one's.
 
-Exit codes: the program's own, 128 and the signal's number if one ended it, 127 no such program, 126 it cannot be run,
-2 bad use, no driver, nowhere to write";
+Exit codes: the program's own, 128 and the signal's number if one ended it, 127 no such program,
+126 it cannot be run, 2 bad use, no driver, nowhere to write";
 
 /// Within what to run a program.
 #[derive(Args, Debug)]

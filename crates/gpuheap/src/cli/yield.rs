@@ -9,8 +9,8 @@ Examples:
   gpuheap yield 4711 --keep 2GiB      so much may stay
   gpuheap yield 4711 --hold           until `gpuheap wake 4711`, not until it has work
 
-`gpuheap ps` has the numbers. Pointers of the program stay valid; it is not stopped, only its work for the device waits
-while memory moves.
+`gpuheap ps` has the numbers. Pointers of the program stay valid; it is not stopped, only its work
+for the device waits while memory moves.
 
 Exit codes: 0 done, 1 the process refused, 2 bad use, no such process";
 
