@@ -254,6 +254,13 @@ fn a_program_that_is_killed_while_its_threads_write_leaves_at_most_their_last_re
 
 #[test]
 fn the_recording_of_a_run_explains_what_the_ledger_says() {
+    // With large memory in one piece, and as chunks that can move.
+    for moving in ["0", "1"] {
+        explains_what_the_ledger_says(moving);
+    }
+}
+
+fn explains_what_the_ledger_says(moving: &str) {
     let askers = Askers::new();
     let (blas, nccl) = (askers.library("libcublas.so.12", &[]), askers.library("libnccl.so.2", &["-DDIRECT"]));
     let torch = askers.library("libc10_cuda.so", &[]);
@@ -266,7 +273,10 @@ fn the_recording_of_a_run_explains_what_the_ledger_says() {
         "own=5000".to_owned(),
     ];
     let other = [format!("{torch}={}", 2 << 20)];
-    let mut processes = [&steps[..], &other].map(|steps| Waiting(askers.command(steps).spawn().unwrap()));
+    let mut processes = [&steps[..], &other].map(|steps| {
+        let mut command = askers.command(steps);
+        Waiting(command.env("GPUHEAP_MOVE", moving).spawn().unwrap())
+    });
     for process in &mut processes {
         process.ready();
     }
