@@ -1,6 +1,6 @@
 """What `gpuheap run` does to real programs on a GPU: results, times, budgets, spill, sleep.
 
-    python gpu/shim.py OUT.json [PART ...]      parts: passive budgets spill sleep naps
+    python gpu/shim.py OUT.json [PART ...]      parts: passive exact spill budgets sleep naps
 
 Each program runs in a process of its own, alone on the card where it is timed, with gpuheap and without. Prints a line a
 run as it ends and writes all to OUT.json. `python gpu/shim.py work NAME STEPS` is one program.
@@ -96,6 +96,10 @@ def work_torch(name: str, steps: int) -> None:
     import torch
 
     torch.use_deterministic_algorithms(True, warn_only=True)
+    if os.environ.get("EXACT"):
+        # The fast forms of attention add up in any order in their backward passes.
+        torch.backends.cuda.enable_flash_sdp(False)
+        torch.backends.cuda.enable_mem_efficient_sdp(False)
     torch.utils.deterministic.fill_uninitialized_memory = False
     model, step = generation(torch) if name == "generate" else training(torch, name)
     losses, times = [], []
@@ -312,6 +316,21 @@ def passive() -> None:
         print(f"== {name} {env}: with gpuheap {same(bare, with_)}; again without {same(bare, again)}", flush=True)
 
 
+EXACT = {"EXACT": "1", "BATCH": "4"}
+
+
+def exact() -> None:
+    """Results to the bit: without budget, with spill, native and expandable segments."""
+    bare = measured("bert", 10, shim=False, env=EXACT)
+    again = measured("bert", 10, shim=False, env=EXACT)
+    print(f"== exact, again without: {same(bare, again)}", flush=True)
+    need = bare.get("reserved", 12 * GIB)
+    for env in (EXACT, {**EXACT, **EXPANDABLE}):
+        for options in ((), ("--budget", str(int(need * 0.8)), "--spill", "auto"), ("--budget", str(int(need * 0.6)), "--spill", "auto")):
+            row = measured("bert", 10, *options, env=env)
+            print(f"== exact {env} {options}: {same(bare, row)}", flush=True)
+
+
 def spill() -> None:
     bare = measured("bert", 12, shim=False, env=EXPANDABLE)
     for budget in ("18GiB", "16GiB", "12GiB"):
@@ -359,15 +378,15 @@ def sleep() -> None:
 
 def naps(count: int = 50) -> None:
     """Yields during training."""
-    bare = measured("bert", 60, shim=False)
-    run = Run("bert", 60)
+    bare = measured("bert", 60, shim=False, env=EXACT)
+    run = Run("bert", 60, env=EXACT)
     run.until("READY")
     pid, done, refused = str(child_of(run)), 0, ""
     while run.process.poll() is None and done < count:
         code, _, err = gpuheap_command("yield", pid)
         done += code == 0
         refused = err if code else refused
-        time.sleep(0.1)
+        time.sleep(0.05)
     found = run.figures()
     errors = run.end()
     rows.append({"name": "naps", "count": done, **found, "stderr": errors[-600:]})
@@ -380,7 +399,7 @@ def main() -> None:
         work(sys.argv[2], int(sys.argv[3]))
         return
     out = sys.argv[1]
-    parts = {"passive": passive, "spill": spill, "budgets": budgets, "sleep": sleep, "naps": naps}
+    parts = {"passive": passive, "exact": exact, "spill": spill, "budgets": budgets, "sleep": sleep, "naps": naps}
     for name in sys.argv[2:] or parts:
         try:
             parts[name]()

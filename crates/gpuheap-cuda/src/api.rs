@@ -69,6 +69,8 @@ table! {
         cuMemFree_v2(DevicePtr);
         cuMemAllocHost_v2(*mut *mut c_void, usize);
         cuMemFreeHost(*mut c_void);
+        cuMemHostRegister_v2(*mut c_void, usize, c_uint);
+        cuMemHostUnregister(*mut c_void);
         cuMemGetAddressRange_v2(*mut DevicePtr, *mut usize, DevicePtr);
         cuPointerGetAttribute(*mut c_void, c_uint, DevicePtr);
         cuMemcpyHtoD_v2(DevicePtr, *const c_void, usize);

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use gpuheap_cuda::raw::Code;
 
 use crate::depth::Inside;
-use crate::{events, state};
+use crate::{events, ledger, state};
 
 /// The driver's function with the caller's arguments.
 pub(crate) type Call<'a> = &'a dyn Fn() -> Code;
@@ -23,7 +23,14 @@ pub(crate) fn around(driver: impl Fn() -> Code, body: impl FnOnce(Call<'_>) -> C
         said.set(Some(code));
         code
     };
-    let answer = catch_unwind(AssertUnwindSafe(|| body(&call)));
+    let counted = || {
+        let code = body(&call);
+        if code.is_success() {
+            ledger::after_success();
+        }
+        code
+    };
+    let answer = catch_unwind(AssertUnwindSafe(counted));
     events::settle();
     match answer {
         Ok(code) => code,

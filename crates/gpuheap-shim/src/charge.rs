@@ -132,4 +132,3 @@ fn of_origin(kind: Kind, place: usize, origin: Origin) -> Option<&'static Atomic
     let device = kind.counts().then(|| state::get().ledger.slot().origins.get(place)).flatten()?;
     device.get(origin.number())
 }
-

@@ -14,13 +14,14 @@ use std::sync::{Arc, Mutex};
 use gpuheap_cuda::raw::{self, AccessDesc, AllocationHandle, AllocationProp, Code, DeviceId, DevicePtr, MemLocation};
 
 use crate::charge::{Charge, Kind};
-use crate::host::Piece;
+use crate::host::Mapped;
+use crate::locked::Locked;
 use crate::moving::{self, Moving};
 use crate::origin::{self, Origin};
-use crate::{moves, placement};
 use crate::ranges::CHUNKS;
 use crate::state::lock;
 use crate::temperature::TEMPERATURE;
+use crate::{moves, placement};
 
 /// Where the content of a chunk is.
 #[derive(Debug)]
@@ -28,9 +29,9 @@ pub(crate) enum Backing {
     /// On its device.
     Device(AllocationHandle),
     /// On the host, behind the chunk's addresses.
-    Host(Piece),
+    Host(Mapped),
     /// On the host, and nothing is behind the addresses: nobody can touch them, as the process sleeps.
-    Away(Piece),
+    Away(Locked),
 }
 
 /// What changes of a chunk.
@@ -91,12 +92,20 @@ impl Chunk {
             Err(Code::OUT_OF_MEMORY) if moving.spills() => on_host(moving, bytes, device, origin)?,
             other => other?,
         };
-        let inner =
-            Inner { backing: Some(backing), charge, address: None, access: Vec::new(), is_pinned: false };
+        let inner = Inner { backing: Some(backing), charge, address: None, access: Vec::new(), is_pinned: false };
         let token = TOKEN | NEXT.fetch_add(1, Ordering::Relaxed);
         let number = moving.numbers.take();
         TEMPERATURE.reset(number);
-        Ok(Arc::new(Self { bytes, device, kind, prop, token, number, warmth: AtomicU64::new(0), inner: Mutex::new(inner) }))
+        Ok(Arc::new(Self {
+            bytes,
+            device,
+            kind,
+            prop,
+            token,
+            number,
+            warmth: AtomicU64::new(0),
+            inner: Mutex::new(inner),
+        }))
     }
 
     /// What a program has for a handle.
@@ -112,8 +121,8 @@ impl Chunk {
     pub(crate) fn handle(&self) -> AllocationHandle {
         match &self.inner().backing {
             Some(Backing::Device(handle)) => *handle,
-            Some(Backing::Host(piece) | Backing::Away(piece)) => piece.handle(),
-            None => AllocationHandle(0),
+            Some(Backing::Host(piece)) => piece.handle(),
+            Some(Backing::Away(_)) | None => AllocationHandle(0),
         }
     }
 
@@ -187,8 +196,8 @@ impl Chunk {
             let mut inner = self.inner();
             let former = (std::mem::replace(&mut inner.charge, charge), inner.backing.replace(backing));
             drop(inner);
-            if let (_, Some(Backing::Host(piece) | Backing::Away(piece))) = former {
-                moving.pool.give(piece);
+            if let (_, Some(Backing::Host(piece))) = former {
+                moving.mapped.give(piece);
             }
         }
         self.pin();
@@ -205,7 +214,8 @@ impl Drop for Chunk {
                 // SAFETY: made for this chunk, which nobody has any more and which is mapped nowhere.
                 moves::surely(|| unsafe { (moving.api().cuMemRelease)(handle) });
             }
-            Some(Backing::Host(piece) | Backing::Away(piece)) => moving.pool.give(piece),
+            Some(Backing::Host(piece)) => moving.mapped.give(piece),
+            Some(Backing::Away(piece)) => moving.locked.give(piece),
             None => {}
         }
     }
@@ -235,7 +245,7 @@ fn on_host(moving: &Moving, bytes: usize, device: DeviceId, origin: Origin) -> R
     let charge = Charge::take_for(origin, Kind::Spilled, Some(device), bytes).ok_or(Code::OUT_OF_MEMORY)?;
     placement::watch();
     // What the host does not have is for the program memory that the device does not have.
-    let piece = moving.device(device).and_then(|device| moving.pool.take(&device, bytes));
+    let piece = moving.device(device).and_then(|device| moving.mapped.take(&device, bytes));
     Ok((charge, Backing::Host(piece.map_err(|_| Code::OUT_OF_MEMORY)?)))
 }
 

@@ -15,8 +15,8 @@ use gpuheap_ledger::control::{self, Reply, Request};
 
 use crate::depth::Inside;
 use crate::moving::{self, Moving};
-use crate::{placement, sleep};
 use crate::state::{self, State};
+use crate::{placement, sleep};
 
 /// How long somebody may take to say what they want.
 const PATIENCE: Duration = Duration::from_secs(5);

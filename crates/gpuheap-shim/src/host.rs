@@ -1,26 +1,26 @@
-//! Memory of the host for what does not stay on a device. It is made once and kept: making it takes a second for 4 GiB,
-//! which nobody wants to wait for twice.
+//! Memory of the host that stands behind addresses of a device. Making it takes a second for 4 GiB, so it is kept
+//! ([`crate::pool`]).
 //!
 //! Each piece has addresses of its own in all of its life, through which it is copied to and from, apart from those of
 //! a chunk that it may stand behind: so a copy needs no mapping to be made.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use gpuheap_cuda::raw::{AllocationHandle, DeviceId, DevicePtr};
-use gpuheap_cuda::{Access, Attribute, Device, DeviceMemory, Driver, Error, Location, Mapping, Physical, Reservation};
+use gpuheap_cuda::{Access, Attribute, Device, DeviceMemory, Error, Location, Mapping, Physical, Reservation};
 
+use crate::pool::Piece;
 use crate::state::lock;
 
 /// A piece of the host's memory that devices reach.
 #[derive(Debug)]
-pub(crate) struct Piece {
+pub(crate) struct Mapped {
     mapping: Mapping,
     /// Devices that reach it.
     reached: Mutex<Vec<DeviceId>>,
 }
 
-impl Piece {
+impl Mapped {
     /// Where copies find it.
     pub(crate) fn window(&self) -> DevicePtr {
         self.mapping.address()
@@ -30,12 +30,20 @@ impl Piece {
     pub(crate) fn handle(&self) -> AllocationHandle {
         self.mapping.physical().handle()
     }
+}
 
-    pub(crate) fn bytes(&self) -> usize {
+impl Piece for Mapped {
+    fn make(device: &Device, bytes: usize) -> Result<Self, Error> {
+        let physical = on_any_node(device, bytes)?;
+        let mapping = Reservation::new(device.driver(), bytes)?.map(0, &physical)?;
+        mapping.set_access(device, Access::ReadWrite)?;
+        Ok(Self { mapping, reached: Mutex::new(vec![device.id()]) })
+    }
+
+    fn bytes(&self) -> usize {
         self.mapping.bytes()
     }
 
-    /// Makes sure that a device reaches the window.
     fn reach(&self, device: &Device) -> Result<(), Error> {
         if lock(&self.reached).contains(&device.id()) {
             return Ok(());
@@ -44,106 +52,6 @@ impl Piece {
         lock(&self.reached).push(device.id());
         Ok(())
     }
-}
-
-/// Pieces that nobody uses, by their size.
-#[derive(Debug, Default)]
-pub(crate) struct Pool {
-    free: Mutex<BTreeMap<usize, Vec<Piece>>>,
-}
-
-/// How many threads make pieces where many are needed: clearing memory is most of the work.
-const MAKERS: usize = 8;
-
-impl Pool {
-    /// A piece of `bytes` bytes that `device` reaches, with whatever is in it.
-    pub(crate) fn take(&self, device: &Device, bytes: usize) -> Result<Piece, Error> {
-        let kept = lock(&self.free).get_mut(&bytes).and_then(Vec::pop);
-        let piece = match kept {
-            Some(piece) => piece,
-            None => make(device, bytes)?,
-        };
-        match piece.reach(device) {
-            Ok(()) => Ok(piece),
-            Err(error) => {
-                self.give(piece);
-                Err(error)
-            }
-        }
-    }
-
-    /// Pieces of these sizes, or as many of the first as there are.
-    pub(crate) fn take_all(&self, device: &Device, sizes: &[usize]) -> Vec<Piece> {
-        let mut missing = BTreeMap::<usize, usize>::new();
-        for bytes in sizes {
-            *missing.entry(*bytes).or_default() += 1;
-        }
-        for (bytes, free) in lock(&self.free).iter() {
-            if let Some(count) = missing.get_mut(bytes) {
-                *count = count.saturating_sub(free.len());
-            }
-        }
-        let orders: Vec<usize> = missing.into_iter().flat_map(|(bytes, count)| (0..count).map(move |_| bytes)).collect();
-        self.make_all(device, orders);
-        let mut pieces = Vec::with_capacity(sizes.len());
-        for bytes in sizes {
-            match self.take(device, *bytes) {
-                Ok(piece) => pieces.push(piece),
-                Err(_) => break,
-            }
-        }
-        pieces
-    }
-
-    /// Makes pieces of these sizes and keeps them, until one cannot be made.
-    pub(crate) fn make_all(&self, device: &Device, orders: Vec<usize>) {
-        let threads = MAKERS.min(orders.len());
-        let orders = Mutex::new(orders);
-        let work = || {
-            // Whatever ends in an exported function here is this library's own.
-            let _inside = crate::depth::Inside::enter();
-            loop {
-                let Some(bytes) = orders.lock().unwrap_or_else(PoisonError::into_inner).pop() else { break };
-                match make(device, bytes) {
-                    Ok(piece) => self.give(piece),
-                    Err(_) => {
-                        lock(&orders).clear();
-                        break;
-                    }
-                }
-            }
-        };
-        match threads {
-            0 => {}
-            1 => {
-                if let Some(bytes) = lock(&orders).pop()
-                    && let Ok(piece) = make(device, bytes)
-                {
-                    self.give(piece);
-                }
-            }
-            _ => std::thread::scope(|scope| {
-                for _ in 0..threads {
-                    // Without threads the pieces are made one by one, when they are taken.
-                    let _ = std::thread::Builder::new().spawn_scoped(scope, work);
-                }
-            }),
-        }
-    }
-
-    /// Keeps a piece for the next.
-    pub(crate) fn give(&self, piece: Piece) {
-        lock(&self.free).entry(piece.bytes()).or_default().push(piece);
-    }
-
-}
-
-fn make(device: &Device, bytes: usize) -> Result<Piece, Error> {
-    let driver: &Driver = device.driver();
-    let physical = on_any_node(device, bytes)?;
-    let mapping = Reservation::new(driver, bytes)?.map(0, &physical)?;
-    mapping.set_access(device, Access::ReadWrite)?;
-    Ok(Piece { mapping, reached: Mutex::new(vec![device.id()]) })
 }
 
 /// On the node beside the device, if the driver gives memory of that one, else of another: some nodes have no processors,

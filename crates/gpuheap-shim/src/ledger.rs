@@ -7,14 +7,27 @@
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 pub(crate) use gpuheap_ledger::file::Limits;
 use gpuheap_ledger::layout::{MAGIC, limit_of};
-use gpuheap_ledger::{Identity, Kind, Name, Shared, Slot, Uuid};
+use gpuheap_ledger::{Identity, Kind, LIMITS, Name, Shared, Slot, Uuid};
+
+use crate::state;
 
 pub(crate) use gpuheap_ledger::{DEVICES, HOST};
+
+/// Whether something was charged since peaks were last noted.
+static RAISED: AtomicBool = AtomicBool::new(false);
+
+/// After a call that went well: notes peaks if it charged something.
+pub(crate) fn after_success() {
+    if RAISED.load(Ordering::Relaxed) {
+        RAISED.store(false, Ordering::Relaxed);
+        state::get().ledger.note_peaks();
+    }
+}
 
 /// The figures of a run, and the calling process's place in them.
 #[derive(Clone, Copy)]
@@ -102,10 +115,9 @@ impl Ledger {
         // A few times: another process may be about to take its own back, or may be dead.
         for attempt in 0..4 {
             slot.limited[limit].fetch_add(bytes, Ordering::SeqCst);
-            let used = self.used(limit);
-            if used <= most {
+            if self.used(limit) <= most {
                 slot.bytes[device][kind.number()].fetch_add(bytes, Ordering::SeqCst);
-                self.note_peak(limit, used);
+                RAISED.store(true, Ordering::Relaxed);
                 return true;
             }
             slot.lower(&slot.limited[limit], bytes);
@@ -126,17 +138,28 @@ impl Ledger {
         slot.bytes[device][kind.number()].fetch_add(bytes, Ordering::SeqCst);
         if let Some(limit) = limit_of(kind, device) {
             slot.limited[limit].fetch_add(bytes, Ordering::SeqCst);
-            self.note_peak(limit, self.used(limit));
+            RAISED.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Notes the most that this process and the run ever held, `used` being what the run held a moment ago. Requests of
-    /// other threads that are about to be refused are in the slot as well; they take no peak beyond `used`.
-    fn note_peak(&self, limit: usize, used: u64) {
+    /// Notes the most that this process and the run ever held. What is charged before the driver is asked is not held
+    /// before it says yes: so this is called then.
+    pub(crate) fn note_peaks(&self) {
         let slot = self.slot();
-        let held = slot.limited[limit].load(Ordering::SeqCst).min(used);
-        slot.peak[limit].fetch_max(held, Ordering::SeqCst);
-        self.shared.peaks[limit].fetch_max(used, Ordering::SeqCst);
+        for limit in 0..LIMITS {
+            let held = slot.limited[limit].load(Ordering::SeqCst);
+            if held == 0 {
+                continue;
+            }
+            let mut used = self.used(limit);
+            if self.is_limited(limit) && used > self.limit(limit) {
+                // Another one's request that is about to be refused, or bytes that nobody could refuse.
+                thread::yield_now();
+                used = self.used(limit);
+            }
+            slot.peak[limit].fetch_max(held.min(used), Ordering::SeqCst);
+            self.shared.peaks[limit].fetch_max(used, Ordering::SeqCst);
+        }
     }
 
     /// Takes charged bytes back.
@@ -297,15 +320,21 @@ mod tests {
     #[test]
     fn the_most_that_was_held_stays_known() {
         let ledger = ledger(1000);
+        let peak = |limit: usize| ledger.slot().peak[limit].load(Ordering::SeqCst);
         assert!(ledger.take(Kind::Linear, 0, 600));
+        ledger.note_peaks();
+        assert!(ledger.take(Kind::Linear, 0, 300));
+        ledger.give_back(Kind::Linear, 0, 300);
+        ledger.note_peaks();
+        assert_eq!(peak(0), 600, "what the driver did not give was not held");
         ledger.give_back(Kind::Linear, 0, 500);
         assert!(!ledger.take(Kind::Linear, 0, 950));
         ledger.add(Kind::Pools, 0, 200);
         ledger.add(Kind::Graphs, 1, 3000);
         ledger.add(Kind::HostPinned, HOST, 5000);
-        let peak = |limit: usize| ledger.slot().peak[limit].load(Ordering::SeqCst);
+        ledger.note_peaks();
         assert_eq!((peak(0), peak(1), peak(2), peak(HOST)), (600, 3000, 0, 0));
-        assert_eq!(ledger.shared.peaks[1].load(Ordering::SeqCst), 3000);
+        assert_eq!(ledger.shared.peaks[1].load(Ordering::SeqCst), 3000, "beyond the budget, if it is so");
     }
 
     #[test]
@@ -319,6 +348,7 @@ mod tests {
         assert!(ledger.take(Kind::Linear, 0, 1000));
         assert_eq!((ledger.used(0), ledger.used(HOST)), (1000, 500));
         assert_eq!((ledger.bytes(Kind::Spilled, 0), ledger.bytes(Kind::Spilled, 1)), (300, 200));
+        ledger.note_peaks();
         ledger.give_back(Kind::Spilled, 0, 300);
         ledger.give_back(Kind::Spilled, 1, 200);
         assert_eq!((ledger.used(HOST), ledger.slot().peak[HOST].load(Ordering::SeqCst)), (0, 500));
@@ -336,6 +366,7 @@ mod tests {
         assert!(!ledger.take(Kind::Pools, 2, 500));
         assert!(!ledger.take(Kind::Physical, 0, 1001));
         assert!(!ledger.take(Kind::Spilled, 2, 5));
+        ledger.note_peaks();
         let snapshot = Reader::open(&path).unwrap().snapshot().unwrap();
         let told = snapshot.denials.iter().map(|denial| {
             let Denial { number, owner, device, kind, bytes, used, limit, .. } = *denial;

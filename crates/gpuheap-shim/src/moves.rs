@@ -13,8 +13,9 @@ use gpuheap_ledger::events::What;
 
 use crate::charge::{Charge, Kind};
 use crate::chunks::{Backing, Chunk, on_device};
-use crate::host::Piece;
 use crate::events;
+use crate::host::Mapped;
+use crate::locked::Locked;
 use crate::moving::Moving;
 
 /// How many copies are under way at once.
@@ -27,6 +28,36 @@ pub(crate) enum Rest {
     Behind,
     /// Nowhere that the program reaches, as it sleeps.
     Away,
+}
+
+/// Memory of the host that content is in, or is being copied to or from.
+enum Store {
+    Mapped(Mapped),
+    Locked(Locked),
+}
+
+impl Store {
+    fn into_backing(self) -> Backing {
+        match self {
+            Self::Mapped(piece) => Backing::Host(piece),
+            Self::Locked(piece) => Backing::Away(piece),
+        }
+    }
+
+    /// What to map where content is behind a chunk's addresses.
+    fn handle(&self) -> Option<AllocationHandle> {
+        match self {
+            Self::Mapped(piece) => Some(piece.handle()),
+            Self::Locked(_) => None,
+        }
+    }
+
+    fn keep(self, moving: &Moving) {
+        match self {
+            Self::Mapped(piece) => moving.mapped.give(piece),
+            Self::Locked(piece) => moving.locked.give(piece),
+        }
+    }
 }
 
 /// What was moved.
@@ -57,9 +88,13 @@ impl<'a> Mover<'a> {
     pub(crate) fn out(&self, chunks: &[Arc<Chunk>], rest: Rest) -> Result<Moved, Error> {
         let device = self.context.device();
         let sizes: Vec<usize> = chunks.iter().map(|chunk| chunk.bytes).collect();
-        let mut pieces = self.moving.pool.take_all(device, &sizes).into_iter();
+        let stores: Vec<Store> = match rest {
+            Rest::Behind => self.moving.mapped.take_all(device, &sizes).into_iter().map(Store::Mapped).collect(),
+            Rest::Away => self.moving.locked.take_all(device, &sizes).into_iter().map(Store::Locked).collect(),
+        };
+        let mut stores = stores.into_iter();
         let start = |chunk: &Arc<Chunk>| {
-            let (Some(piece), Some(address)) = (pieces.next(), chunk.inner().address) else { return Ok(None) };
+            let (Some(store), Some(address)) = (stores.next(), chunk.inner().address) else { return Ok(None) };
             let origin = chunk.inner().charge.origin();
             let charge = match rest {
                 Rest::Behind => Charge::take_for(origin, Kind::Spilled, Some(chunk.device), chunk.bytes),
@@ -67,11 +102,14 @@ impl<'a> Mover<'a> {
                 Rest::Away => Some(Charge::hold(origin, Kind::Spilled, Some(chunk.device), chunk.bytes)),
             };
             let Some(charge) = charge else { return Ok(None) };
-            self.copy(piece.window(), address, chunk.bytes)?;
-            Ok(Some((piece, charge)))
+            self.save(&store, address, chunk.bytes)?;
+            Ok(Some((store, charge)))
         };
-        let finish = |chunk: &Arc<Chunk>, (piece, charge)| self.leave(chunk, piece, charge, rest);
-        self.pipeline(chunks, start, finish)
+        let finish = |chunk: &Arc<Chunk>, (store, charge)| self.leave(chunk, store, charge);
+        let moved = self.pipeline(chunks, start, finish);
+        // Of what there was no use for.
+        stores.for_each(|store| store.keep(self.moving));
+        moved
     }
 
     /// Moves chunks back to the device, in that order, until there is no more room there.
@@ -81,36 +119,38 @@ impl<'a> Mover<'a> {
             let Ok((charge, backing)) = on_device(self.moving, chunk.bytes, &chunk.prop, (chunk.kind, origin)) else {
                 return Ok(None);
             };
-            let window = self.come(chunk, charge, backing)?;
-            let Some((piece, address)) = window else { return Ok(None) };
-            self.copy(address, piece.window(), chunk.bytes)?;
-            Ok(Some(piece))
+            let Some((store, address)) = self.come(chunk, charge, backing)? else { return Ok(None) };
+            self.load(address, &store, chunk.bytes)?;
+            Ok(Some(store))
         };
-        let finish = |_: &Arc<Chunk>, piece| {
-            self.moving.pool.give(piece);
+        let finish = |_: &Arc<Chunk>, store: Store| {
+            store.keep(self.moving);
             Ok(())
         };
         self.pipeline(chunks, start, finish)
     }
 
-    /// Puts the host's memory behind the addresses of chunks whose content is there already.
+    /// Puts memory of the host behind the addresses of chunks that are away, and their content into it.
     pub(crate) fn behind(&self, chunks: &[Arc<Chunk>]) -> Result<Moved, Error> {
-        let mut moved = Moved::default();
-        for chunk in chunks {
-            let (handle, address, access) = {
-                let inner = chunk.inner();
-                let (Some(Backing::Away(piece)), Some(address)) = (&inner.backing, inner.address) else { continue };
-                (piece.handle(), address, inner.access.clone())
-            };
-            self.map(address, chunk.bytes, handle, &access)?;
-            let mut inner = chunk.inner();
-            inner.backing = match inner.backing.take() {
-                Some(Backing::Away(piece)) => Some(Backing::Host(piece)),
-                other => other,
-            };
-            moved.chunks += 1;
-        }
-        Ok(moved)
+        let start = |chunk: &Arc<Chunk>| {
+            let Some(address) = chunk.inner().address else { return Ok(None) };
+            let Ok(piece) = self.moving.mapped.take(self.context.device(), chunk.bytes) else { return Ok(None) };
+            let access = chunk.inner().access.clone();
+            if let Err(error) = self.map(address, chunk.bytes, piece.handle(), &access) {
+                self.moving.mapped.give(piece);
+                return Err(error);
+            }
+            let former = chunk.inner().backing.replace(Backing::Host(piece));
+            let Some(Backing::Away(locked)) = former else { return Ok(None) };
+            let store = Store::Locked(locked);
+            self.load(address, &store, chunk.bytes)?;
+            Ok(Some(store))
+        };
+        let finish = |_: &Arc<Chunk>, store: Store| {
+            store.keep(self.moving);
+            Ok(())
+        };
+        self.pipeline(chunks, start, finish)
     }
 
     /// Starts each and finishes it when its copy is done, some ahead of others. The first that cannot be started is the
@@ -151,16 +191,43 @@ impl<'a> Mover<'a> {
         result.map(|()| moved)
     }
 
-    fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize) -> Result<(), Error> {
-        let _current = self.context.enter()?;
-        // SAFETY: both are mapped for that many bytes, for this device, and stay so until the event behind the copy is
-        // waited for.
-        let code = unsafe { (self.moving.api().cuMemcpyDtoDAsync_v2)(to, from, bytes, self.stream.handle()) };
-        check("cuMemcpyDtoDAsync_v2", code)
+    /// Begins to copy content to the host.
+    fn save(&self, store: &Store, from: DevicePtr, bytes: usize) -> Result<(), Error> {
+        let (_current, api) = (self.context.enter()?, self.moving.api());
+        match store {
+            Store::Mapped(piece) => {
+                // SAFETY: both are mapped for that many bytes, for this device, and stay so until the event behind the
+                // copy is waited for.
+                let code = unsafe { (api.cuMemcpyDtoDAsync_v2)(piece.window(), from, bytes, self.stream.handle()) };
+                check("cuMemcpyDtoDAsync_v2", code)
+            }
+            Store::Locked(piece) => {
+                // SAFETY: as above; the host's memory is locked.
+                let code = unsafe { (api.cuMemcpyDtoHAsync_v2)(piece.start(), from, bytes, self.stream.handle()) };
+                check("cuMemcpyDtoHAsync_v2", code)
+            }
+        }
     }
 
-    /// The content is in the piece: it takes the place of the device's memory.
-    fn leave(&self, chunk: &Chunk, piece: Piece, charge: Charge, rest: Rest) -> Result<(), Error> {
+    /// Begins to copy content from the host.
+    fn load(&self, to: DevicePtr, store: &Store, bytes: usize) -> Result<(), Error> {
+        let (_current, api) = (self.context.enter()?, self.moving.api());
+        match store {
+            Store::Mapped(piece) => {
+                // SAFETY: as for `save`.
+                let code = unsafe { (api.cuMemcpyDtoDAsync_v2)(to, piece.window(), bytes, self.stream.handle()) };
+                check("cuMemcpyDtoDAsync_v2", code)
+            }
+            Store::Locked(piece) => {
+                // SAFETY: as for `save`.
+                let code = unsafe { (api.cuMemcpyHtoDAsync_v2)(to, piece.start(), bytes, self.stream.handle()) };
+                check("cuMemcpyHtoDAsync_v2", code)
+            }
+        }
+    }
+
+    /// The content is on the host: what is there takes the place of the device's memory.
+    fn leave(&self, chunk: &Chunk, store: Store, charge: Charge) -> Result<(), Error> {
         let (former, address, access) = {
             let mut inner = chunk.inner();
             let (Some(Backing::Device(former)), Some(address)) = (inner.backing.take(), inner.address) else {
@@ -168,9 +235,9 @@ impl<'a> Mover<'a> {
             };
             (former, address, inner.access.clone())
         };
-        let exchanged = self.unmap(address, chunk.bytes).and_then(|()| match rest {
-            Rest::Away => Ok(()),
-            Rest::Behind => self.map(address, chunk.bytes, piece.handle(), &access).inspect_err(|_| {
+        let exchanged = self.unmap(address, chunk.bytes).and_then(|()| match store.handle() {
+            None => Ok(()),
+            Some(handle) => self.map(address, chunk.bytes, handle, &access).inspect_err(|_| {
                 // As it was; if that fails as well, the program's next access will tell.
                 let _ = self.map(address, chunk.bytes, former, &access);
             }),
@@ -179,11 +246,10 @@ impl<'a> Mover<'a> {
         if let Err(error) = exchanged {
             inner.backing = Some(Backing::Device(former));
             drop(inner);
-            self.moving.pool.give(piece);
+            store.keep(self.moving);
             return Err(error);
         }
-        let backing = if rest == Rest::Behind { Backing::Host(piece) } else { Backing::Away(piece) };
-        inner.backing = Some(backing);
+        inner.backing = Some(store.into_backing());
         let given_back = std::mem::replace(&mut inner.charge, charge);
         drop(inner);
         events::note(What::MovedOut, given_back.memory(), address.0);
@@ -194,16 +260,16 @@ impl<'a> Mover<'a> {
     }
 
     /// Puts the device's memory behind the chunk's addresses. What was there is given to whoever copies it.
-    fn come(&self, chunk: &Chunk, charge: Charge, backing: Backing) -> Result<Option<(Piece, DevicePtr)>, Error> {
+    fn come(&self, chunk: &Chunk, charge: Charge, backing: Backing) -> Result<Option<(Store, DevicePtr)>, Error> {
         let Backing::Device(handle) = backing else { return Ok(None) };
         let (former, address, access) = {
             let mut inner = chunk.inner();
             let (Some(former), Some(address)) = (inner.backing.take(), inner.address) else { return Ok(None) };
             (former, address, inner.access.clone())
         };
-        let (piece, was_behind) = match former {
-            Backing::Host(piece) => (piece, true),
-            Backing::Away(piece) => (piece, false),
+        let store = match former {
+            Backing::Host(piece) => Store::Mapped(piece),
+            Backing::Away(piece) => Store::Locked(piece),
             Backing::Device(_) => {
                 chunk.inner().backing = Some(former);
                 // SAFETY: made a moment ago, for nothing.
@@ -211,14 +277,15 @@ impl<'a> Mover<'a> {
                 return Ok(None);
             }
         };
-        let exchanged = if was_behind { self.unmap(address, chunk.bytes) } else { Ok(()) };
+        let behind = store.handle();
+        let exchanged = if behind.is_some() { self.unmap(address, chunk.bytes) } else { Ok(()) };
         let exchanged = exchanged.and_then(|()| self.map(address, chunk.bytes, handle, &access));
         if let Err(error) = exchanged {
-            if was_behind {
+            if let Some(handle) = behind {
                 // As it was; if that fails as well, the program's next access will tell.
-                let _ = self.map(address, chunk.bytes, piece.handle(), &access);
+                let _ = self.map(address, chunk.bytes, handle, &access);
             }
-            chunk.inner().backing = Some(if was_behind { Backing::Host(piece) } else { Backing::Away(piece) });
+            chunk.inner().backing = Some(store.into_backing());
             // SAFETY: made a moment ago, and mapped nowhere.
             surely(|| unsafe { (self.moving.api().cuMemRelease)(handle) });
             return Err(error);
@@ -230,7 +297,7 @@ impl<'a> Mover<'a> {
         drop(inner);
         events::note(What::MovedIn, memory, address.0);
         drop(given_back);
-        Ok(Some((piece, address)))
+        Ok(Some((store, address)))
     }
 
     fn unmap(&self, address: DevicePtr, bytes: usize) -> Result<(), Error> {
@@ -238,7 +305,13 @@ impl<'a> Mover<'a> {
         check("cuMemUnmap", surely(|| unsafe { (self.moving.api().cuMemUnmap)(address, bytes) }))
     }
 
-    fn map(&self, address: DevicePtr, bytes: usize, handle: AllocationHandle, access: &[AccessDesc]) -> Result<(), Error> {
+    fn map(
+        &self,
+        address: DevicePtr,
+        bytes: usize,
+        handle: AllocationHandle,
+        access: &[AccessDesc],
+    ) -> Result<(), Error> {
         // SAFETY: the addresses are reserved, by the program or by this library, and nothing is mapped there.
         check("cuMemMap", unsafe { (self.moving.api().cuMemMap)(address, bytes, 0, handle, 0) })?;
         if access.is_empty() {

@@ -7,14 +7,19 @@ use std::sync::{Mutex, OnceLock};
 use gpuheap_cuda::raw::DeviceId;
 use gpuheap_cuda::{Api, Device, Driver, Error};
 
-use crate::host::Pool;
+use crate::host::Mapped;
+use crate::locked::Locked;
+use crate::pool::Pool;
 use crate::state::lock;
 use crate::{real, state};
 
 /// See the head of the file.
 pub(crate) struct Moving {
     driver: Driver,
-    pub(crate) pool: Pool,
+    /// For what stands behind addresses.
+    pub(crate) mapped: Pool<Mapped>,
+    /// For what sleeps.
+    pub(crate) locked: Pool<Locked>,
     pub(crate) numbers: Numbers,
     spills: bool,
 }
@@ -64,7 +69,13 @@ impl Moving {
     fn new() -> Option<Self> {
         // SAFETY: the driver's functions by its own names, from the handle of the driver, which stays.
         let driver = unsafe { Driver::attach(Path::new("libcuda-real.so"), real::find) }.ok()?;
-        Some(Self { driver, pool: Pool::default(), numbers: Numbers::default(), spills: state::get().ledger.spill() > 0 })
+        Some(Self {
+            driver,
+            mapped: Pool::default(),
+            locked: Pool::default(),
+            numbers: Numbers::default(),
+            spills: state::get().ledger.spill() > 0,
+        })
     }
 
     /// The driver's functions.

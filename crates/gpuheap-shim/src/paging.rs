@@ -210,13 +210,7 @@ pub(crate) fn retain(call: Call<'_>, handle: *mut AllocationHandle, address: *mu
 }
 
 /// Memory is passed on to other processes, or to other devices in one operation: it stays where it is from now on.
-pub(crate) fn export(
-    call: Call<'_>,
-    shared: *mut c_void,
-    handle: AllocationHandle,
-    kind: c_uint,
-    flags: u64,
-) -> Code {
+pub(crate) fn export(call: Call<'_>, shared: *mut c_void, handle: AllocationHandle, kind: c_uint, flags: u64) -> Code {
     exposed(call, handle, |handle| real::export(shared, handle, kind, flags))
 }
 

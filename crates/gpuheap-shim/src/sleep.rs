@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use gpuheap_cuda::Error;
 use gpuheap_cuda::raw::DeviceId;
+use gpuheap_ledger::control::Done;
 use gpuheap_ledger::events::What;
 use gpuheap_ledger::{Kind, Origin, State as Phase};
-use gpuheap_ledger::control::Done;
 
 use crate::chunks::{Backing, Chunk};
 use crate::events::{self, Memory};

@@ -8,9 +8,10 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use gpuheap_cuda::raw::{
-    Array, ArrayMapInfo, BatchMemOp, CigCaptureParams, Code, Context, DecompressParams, DeviceId, DevicePtr, Event, Function,
-    Graph, GraphEdge, GraphExec, GraphNode, HostFn, LaunchConfig, LaunchParams, Library, MemLocation, Memcpy2d, Memcpy2d32,
-    Memcpy3d, Memcpy3d32, Memcpy3dPeer, MemcpyAttributes, MemcpyBatch3d, Module, Stream, StreamCallback,
+    Array, ArrayMapInfo, BatchMemOp, CigCaptureParams, Code, Context, DecompressParams, DeviceId, DevicePtr, Event,
+    Function, Graph, GraphEdge, GraphExec, GraphNode, HostFn, LaunchConfig, LaunchParams, Library, MemLocation,
+    Memcpy2d, Memcpy2d32, Memcpy3d, Memcpy3d32, Memcpy3dPeer, MemcpyAttributes, MemcpyBatch3d, Module, Stream,
+    StreamCallback,
 };
 
 use crate::depth::Inside;

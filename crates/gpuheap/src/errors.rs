@@ -225,7 +225,7 @@ fn every(folder: &Path) -> String {
 }
 
 /// A path that can be pasted into a shell.
-pub(crate) fn quoted(path: &Path) -> String {
+fn quoted(path: &Path) -> String {
     let text = path.to_string_lossy();
     if text.chars().all(|c| c.is_alphanumeric() || "/._-+=:,@%\\".contains(c)) {
         text.into_owned()

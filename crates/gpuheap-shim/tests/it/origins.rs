@@ -1,14 +1,11 @@
 //! Memory is charged to the library that asked for it, and the run's files say what happened.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use gpuheap_explain::{MomentName, PartKind};
-use gpuheap_import::driver_events::{self, Seen};
 use gpuheap_ledger::events::{self, Events, Record, What};
 use gpuheap_ledger::{Kind, ORIGINS, Origin, Reader};
 
@@ -55,9 +52,10 @@ impl Askers {
         let mut command = self.rig.command(Driver::Shim, &self.program);
         let folders = [self.rig.driver_folder(Driver::Shim), self.rig.path("libraries")];
         command.env("LD_LIBRARY_PATH", std::env::join_paths(folders).unwrap());
-        command.env("GPUHEAP_LEDGER", self.rig.path("ledger")).env("GPUHEAP_RUN", self.rig.path("run"));
-        // Large memory stays one piece.
-        command.env("GPUHEAP_MOVE", "0");
+        command
+            .env("GPUHEAP_LEDGER", self.rig.path("ledger"))
+            .env("GPUHEAP_RUN", self.rig.path("run"))
+            .env("GPUHEAP_MOVE", "0");
         command.args(steps).stdin(Stdio::piped()).stdout(Stdio::piped());
         command
     }
@@ -239,7 +237,7 @@ fn a_program_that_is_killed_while_its_threads_write_leaves_at_most_their_last_re
     child.wait().unwrap();
     let events = askers.events().remove(0);
     assert!(events.records.len() > 20_000 && events.torn <= 8, "{} torn", events.torn);
-    let mut alive = BTreeMap::new();
+    let mut alive = std::collections::BTreeMap::new();
     for Record { what, charge, bytes, .. } in events.records {
         let known = match what {
             What::Take => alive.insert(charge, bytes).is_none(),

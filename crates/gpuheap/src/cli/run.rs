@@ -34,7 +34,7 @@ pub(crate) struct Run {
     pub(crate) spill: Option<Spill>,
 
     /// Leave memory where it is: nothing spills, and `gpuheap yield` is refused
-    #[arg(long, conflicts_with = "spill")]
+    #[arg(long)]
     pub(crate) no_move: bool,
 
     /// Print nothing of what gpuheap sees: no refused requests, no summary

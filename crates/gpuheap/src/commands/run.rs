@@ -20,10 +20,18 @@ use crate::run::watch::{self, Watch};
 use crate::run::{self, shim, spill};
 
 pub(super) fn run(arguments: &Run, own: &Own) -> Result<ExitCode, Error> {
+    if arguments.no_move && spills(arguments) {
+        return Err(Error::Run(run::Error::SpillAndNoMove));
+    }
     match environment::outer_run() {
         Some(outer) => inner(arguments, own, &outer).map_err(Error::Run),
         None => outer(arguments, own).map_err(Error::Run),
     }
+}
+
+/// Whether something may spill.
+fn spills(arguments: &Run) -> bool {
+    arguments.spill.is_some_and(|spill| spill != Spill::Off)
 }
 
 /// A run of its own: folder, ledger, messages.
@@ -44,8 +52,7 @@ fn outer(arguments: &Run, own: &Own) -> Result<ExitCode, run::Error> {
     let watch = if arguments.quiet { None } else { Watch::start(&folder.path().join("ledger")) };
     let code = program.wait()?;
     if let Some(watch) = watch {
-        let asked = arguments.budget.is_some() || arguments.spill.is_some_and(|spill| spill != Spill::Off);
-        watch.end(asked);
+        watch.end(arguments.budget.is_some() || spills(arguments));
     }
     Ok(code)
 }
@@ -69,7 +76,7 @@ fn attach(arguments: &Run, own: &Own, mut search: Search, folder: &Folder) -> Re
 
 /// A run inside a run: a program of the outer one.
 fn inner(arguments: &Run, own: &Own, outer: &Path) -> Result<ExitCode, run::Error> {
-    if matches!(arguments.spill, Some(Spill::Auto | Spill::Most(_))) {
+    if spills(arguments) {
         return Err(run::Error::InnerSpill);
     }
     if let Some(budget) = arguments.budget {

@@ -15,8 +15,6 @@ const USUAL: &[&str] = &[
     "/usr/lib/aarch64-linux-gnu",
     "/usr/lib64",
     "/usr/lib",
-    "/lib/x86_64-linux-gnu",
-    "/lib/aarch64-linux-gnu",
     "/lib64",
     "/usr/lib/wsl/lib",
     "/run/opengl-driver/lib",
@@ -58,7 +56,8 @@ impl Search {
         for (folder, is_beyond) in own.chain(known).chain(usual) {
             let file = folder.join(NAME);
             let Ok(real) = file.canonicalize() else {
-                if !search.searched.contains(&folder) {
+                let known = |other: &PathBuf| other.canonicalize().ok() == folder.canonicalize().ok();
+                if folder.is_dir() && !search.searched.iter().any(known) {
                     search.searched.push(folder);
                 }
                 continue;

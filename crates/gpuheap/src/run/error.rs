@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 
 use gpuheap_record::Bytes;
 
-use crate::errors::quoted;
-
 /// As shells have it: there is no such program.
 const NOT_FOUND: u8 = 127;
 /// As shells have it: it is there and cannot be run.
@@ -72,6 +70,9 @@ pub(crate) enum Error {
     /// A run inside a run wants to spill by itself.
     #[error("This is part of a run, which has its own `--spill`")]
     InnerSpill,
+    /// Two options that say the opposite.
+    #[error("`--spill` moves memory to the host, and `--no-move` leaves it where it is")]
+    SpillAndNoMove,
     /// There is no such program.
     #[error("Failed to find the program `{}`", program.to_string_lossy())]
     NoProgram {
@@ -203,10 +204,7 @@ impl Error {
             }
             Self::InnerBudget { .. } => Some("leave `--budget` out: what is run counts in the outer run's".to_owned()),
             Self::InnerSpill => Some("leave `--spill` out".to_owned()),
-            Self::NotRun { program, source } if source.raw_os_error() == Some(NO_FORMAT) => {
-                let program = quoted(program);
-                Some(format!("a script needs a first line such as `#!/bin/sh`; or run `gpuheap run -- sh {program}`"))
-            }
+            Self::SpillAndNoMove => Some("leave one of them out".to_owned()),
             Self::OtherUser { .. } => Some("only that user can ask it".to_owned()),
             Self::NoRun { .. } => Some("`gpuheap ps` lists the processes that can be asked".to_owned()),
             Self::Several { processes, .. } => Some(format!("choose one:\n  {}", processes.join("\n  "))),
@@ -216,9 +214,6 @@ impl Error {
         }
     }
 }
-
-/// What the kernel says of a file that is neither a program nor a script with a first line.
-const NO_FORMAT: i32 = 8;
 
 fn outer_budget(budget: Option<Bytes>) -> String {
     budget.map_or_else(|| "without a budget".to_owned(), |budget| format!("with a budget of {budget}"))

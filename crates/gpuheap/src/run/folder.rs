@@ -62,8 +62,12 @@ impl Run {
 impl Folder {
     /// Makes the folder of a new run in the first place that can have it, and sweeps that place.
     pub(crate) fn new(command: &[String], limits: Limits, shim: &Path) -> Result<Self, Error> {
+        Self::in_first(bases::wanted(), command, limits, shim)
+    }
+
+    fn in_first(places: Vec<PathBuf>, command: &[String], limits: Limits, shim: &Path) -> Result<Self, Error> {
         let mut tried = Vec::new();
-        for place in bases::wanted() {
+        for place in places {
             let made = bases::prepare(&place).and_then(|()| {
                 sweep(&place);
                 Self::within(&place, command, limits, shim)
@@ -232,6 +236,29 @@ mod tests {
         assert_eq!((run.snapshot.budgets[3], run.snapshot.spill, run.about.command), (5, 6, vec!["true".to_owned()]));
         drop(first);
         assert_eq!(entries(place.path()), [second.path()]);
+    }
+
+    #[test]
+    fn the_first_place_that_can_be_written_is_taken_and_none_is_an_error_that_names_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, place) = (folder.path().join("file"), folder.path().join("place"));
+        fs::write(&file, "").unwrap();
+        let shim = std::env::current_exe().unwrap();
+        let new = |places| Folder::in_first(places, &[], Limits::default(), &shim);
+        let made = new(vec![file.clone(), PathBuf::from("/nowhere/gpuheap"), place.clone()]).unwrap();
+        assert_eq!(made.path().parent(), Some(place.as_path()));
+        let error = new(vec![file.clone(), PathBuf::from("/nowhere/gpuheap")]).unwrap_err().to_string();
+        let expected = format!(
+            "Failed to make a folder for what the processes of the run share\n  `{}`: it is no folder\n  \
+             `/nowhere/gpuheap`: No such file or directory (os error 2)",
+            file.display()
+        );
+        assert_eq!(error, expected);
+        let error =
+            Folder::in_first(vec![place.clone()], &[], Limits::default(), Path::new("/nowhere/shim")).unwrap_err();
+        assert!(error.to_string().contains("failed to write the library"), "{error}");
+        drop(made);
+        assert_eq!(entries(&place), Vec::<PathBuf>::new(), "what was half made is gone");
     }
 
     #[test]

@@ -183,6 +183,7 @@ mod tests {
 
     fn snapshot(processes: Vec<Process>) -> Snapshot {
         Snapshot {
+            devices: [None; DEVICES],
             runner: None,
             budgets: [12 * GIB; DEVICES],
             spill: 0,

@@ -10,6 +10,8 @@ mod export;
 mod help;
 mod page;
 mod recordings;
+#[cfg(target_os = "linux")]
+mod run;
 mod serve;
 mod tui;
 mod whatif;

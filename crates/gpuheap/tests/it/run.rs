@@ -1,0 +1,10 @@
+//! `gpuheap run` and the commands around it, with the driver for tests as the real one.
+
+mod budgets;
+mod drivers;
+mod folders;
+mod listing;
+mod programs;
+mod rig;
+mod signals;
+mod yielding;
