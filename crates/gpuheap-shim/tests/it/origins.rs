@@ -1,11 +1,14 @@
 //! Memory is charged to the library that asked for it, and the run's files say what happened.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use gpuheap_explain::{MomentName, PartKind};
+use gpuheap_import::driver_events::{self, Seen};
 use gpuheap_ledger::events::{self, Events, Record, What};
 use gpuheap_ledger::{Kind, ORIGINS, Origin, Reader};
 
@@ -211,6 +214,11 @@ fn the_run_s_file_says_what_happened_and_a_killed_program_s_is_whole() {
     assert_eq!(all.len(), 1);
     let Events { program, records, torn, missed, .. } = &all[0];
     assert!(program.starts_with("askers") && (*torn, *missed) == (0, 0), "{:?}", all[0]);
+    // The driver is asked for the size of the device once, after the first.
+    let size = records[1];
+    assert_eq!((size.what, size.device), (What::Size, 0));
+    assert!(size.address > 0 && size.address < size.bytes);
+    let records: Vec<Record> = records.iter().filter(|record| record.what != What::Size).copied().collect();
     let about: Vec<_> = records.iter().map(|Record { what, origin, bytes, .. }| (*what, *origin, *bytes)).collect();
     let expected = [
         (What::Take, Origin::CuBlas, 1000),
@@ -237,11 +245,12 @@ fn a_program_that_is_killed_while_its_threads_write_leaves_at_most_their_last_re
     child.wait().unwrap();
     let events = askers.events().remove(0);
     assert!(events.records.len() > 20_000 && events.torn <= 8, "{} torn", events.torn);
-    let mut alive = std::collections::BTreeMap::new();
+    let mut alive = BTreeMap::new();
     for Record { what, charge, bytes, .. } in events.records {
         let known = match what {
             What::Take => alive.insert(charge, bytes).is_none(),
             What::GiveBack => alive.remove(&charge) == Some(bytes),
+            What::Size => true,
             other => panic!("{other:?}"),
         };
         assert!(known, "charge {charge}");
@@ -294,7 +303,11 @@ fn explains_what_the_ledger_says(moving: &str) {
     assert_eq!(told, held);
     let all: u64 = held.values().sum();
     assert_eq!(ledger.used(0), all);
-    assert_eq!(report.ledger.iter().map(|part| part.bytes.get()).sum::<u64>(), all.next_multiple_of(512));
+    // Closed to what the driver says the device has.
+    let total = recording.device_memory[0].total;
+    assert_eq!(report.ledger.iter().map(|part| part.bytes.get()).sum::<u64>(), total);
+    let outside = report.ledger.iter().filter(|part| part.kind == PartKind::Outside).map(|part| part.bytes.get());
+    assert_eq!(total - outside.sum::<u64>(), all.next_multiple_of(512));
     assert!(report.replay.exact && report.source.notes.is_empty(), "{:?}", report.source.notes);
     if let Ok(path) = std::env::var("RECORDING") {
         gpuheap_record::file::write(&recording, fs::File::create(path).unwrap()).unwrap();
