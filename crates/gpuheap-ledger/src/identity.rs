@@ -71,7 +71,8 @@ impl Identity {
         match start_of(process) {
             // A process that is dead but not waited for has no memory any more.
             Some((start, ended)) => !ended && Self::pack(namespace(), process, start) == self,
-            None => false,
+            // Where the system says nothing of processes, nobody can be told dead.
+            None => start_of(std::process::id()).is_none(),
         }
     }
 }
@@ -90,8 +91,10 @@ fn start_of(process: u32) -> Option<(u64, bool)> {
     let rest = String::from_utf8_lossy(text.get(end + 1..)?).into_owned();
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?;
-    let start = fields.nth(18)?.parse().ok()?;
-    Some((start, matches!(state, "Z" | "X" | "x")))
+    let threads: u64 = fields.nth(16)?.parse().ok()?;
+    let start = fields.nth(1)?.parse().ok()?;
+    // One whose first thread has ended goes on with the others.
+    Some((start, matches!(state, "Z" | "X" | "x") && threads <= 1))
 }
 
 #[cfg(test)]
