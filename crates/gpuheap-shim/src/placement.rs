@@ -145,8 +145,8 @@ fn carry_out(moving: &'static Moving, state: &State, plans: Vec<(DeviceId, Plan)
     for (device, plan) in plans {
         let out = each_device(moving, &[(device, plan.goes)], |mover, chunks| mover.out(chunks, Rest::Behind));
         let back = each_device(moving, &[(device, plan.comes)], |mover, chunks| mover.back(chunks));
-        state.ledger.slot().moved_out.fetch_add(out.0.bytes, Ordering::Relaxed);
-        state.ledger.slot().moved_in.fetch_add(back.0.bytes, Ordering::Relaxed);
+        state.ledger.slot().moved_out.fetch_add(out.bytes, Ordering::Relaxed);
+        state.ledger.slot().moved_in.fetch_add(back.bytes, Ordering::Relaxed);
     }
 }
 

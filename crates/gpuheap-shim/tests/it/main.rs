@@ -9,6 +9,7 @@ mod origins;
 mod programs;
 mod rig;
 mod sleeping;
+mod stress;
 mod support;
 
 // The conformance suite of drivers, with the shim as the driver.

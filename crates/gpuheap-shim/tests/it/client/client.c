@@ -3,6 +3,7 @@
 #include "driver.h"
 
 #include "calls.h"
+#include "moves.h"
 #include "processes.h"
 #include "sleeps.h"
 #include "stress.h"
@@ -32,6 +33,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "nested")) nested();
     else if (!strcmp(what, "stress")) stress();
     else if (!strcmp(what, "sleeps")) sleeps();
+    else if (!strcmp(what, "moves")) moves(arguments[2], (unsigned)atoi(arguments[3]));
     else if (!strcmp(what, "twice")) twice();
     else if (!strcmp(what, "devices")) devices();
     else if (!strcmp(what, "exec")) {
