@@ -47,10 +47,13 @@ def training(torch: Any, name: str) -> Any:
 
     if name.startswith("bert"):
         config = BertConfig(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)
-        model = BertForMaskedLM(config).cuda()
+        # Made on the device: to fill 335 M parameters on the host takes many seconds.
+        with torch.device("cuda"):
+            model = BertForMaskedLM(config)
         batch = int(os.environ.get("BATCH", "16"))
     else:
-        model = GPT2LMHeadModel(GPT2Config(n_embd=1024, n_layer=24, n_head=16)).cuda()
+        with torch.device("cuda"):
+            model = GPT2LMHeadModel(GPT2Config(n_embd=1024, n_layer=24, n_head=16))
         config = model.config
         batch = 8
     model.train()

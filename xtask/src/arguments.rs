@@ -14,6 +14,7 @@ Usage: cargo xtask COMMAND
 Commands:
   test [-- ARGS]    run every test: cargo-nextest if it is installed, else cargo test; then the doc tests
   lint              formatting, clippy, documentation, licences and sources of the dependencies
+  loom              check lock-free code in every order in which threads and processes come to it; part of test
   fixtures          write a synthetic snapshot [--events N=1000000] [--out DIR=target/fixtures] [--seed N=1]
   bench             measure `gpuheap explain` against pickle.load [--strict: exit 1 if a bar is missed]; `bench shim`:
                     what the shim adds to a launch
@@ -37,6 +38,7 @@ pub(crate) enum Task {
     Help,
     Test { arguments: Vec<String> },
     Lint,
+    Loom,
     Fixtures { out: Option<PathBuf>, events: u64, seed: u64 },
     Bench { shim: bool, strict: bool },
     Web { check: bool },
@@ -57,6 +59,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Task,
     let task = match name.as_str() {
         "test" => Task::Test { arguments: arguments.rest() },
         "lint" => Task::Lint,
+        "loom" => Task::Loom,
         "fixtures" => Task::Fixtures {
             out: arguments.value("--out")?.map(PathBuf::from),
             events: arguments.number("--events")?.unwrap_or(DEFAULT_EVENTS),
@@ -150,6 +153,7 @@ mod tests {
     #[test]
     fn commands_and_defaults() {
         assert_eq!(parsed("lint").unwrap(), Task::Lint);
+        assert_eq!(parsed("loom").unwrap(), Task::Loom);
         assert_eq!(parsed("test").unwrap(), Task::Test { arguments: vec![] });
         assert_eq!(parsed("fixtures").unwrap(), Task::Fixtures { out: None, events: 1_000_000, seed: 1 });
         assert_eq!(parsed("bench").unwrap(), Task::Bench { shim: false, strict: false });
@@ -200,7 +204,7 @@ mod tests {
 
     #[test]
     fn help_names_every_command() {
-        for name in ["test", "lint", "fixtures", "bench", "web", "browser", "python", "fuzz"] {
+        for name in ["test", "lint", "loom", "fixtures", "bench", "web", "browser", "python", "fuzz"] {
             assert!(HELP.lines().any(|line| line.trim_start().starts_with(&format!("{name} "))), "{name}");
         }
     }

@@ -10,6 +10,7 @@ mod fixtures;
 mod fuzz;
 mod gpu;
 mod lint;
+mod loom;
 mod python;
 mod test;
 mod tools;
@@ -42,6 +43,7 @@ fn run() -> Result<(), Failure> {
         }
         Task::Test { arguments } => test::run(&workspace, &arguments),
         Task::Lint => lint::run(&workspace),
+        Task::Loom => loom::run(&workspace),
         Task::Fixtures { out, events, seed } => fixtures::run(&workspace, out.as_deref(), events, seed),
         Task::Bench { shim: true, strict } => bench::shim::run(&workspace, strict),
         Task::Bench { shim: false, strict } => bench::run(&workspace, strict),

@@ -2,17 +2,19 @@
 
 use crate::exports;
 use crate::failure::Failure;
+use crate::loom;
 use crate::python;
 use crate::web;
 use crate::workspace::{self, Workspace};
 
-/// Runs the checks with other tools (exports, the page in a browser, the Python package) and the doc tests, then all
-/// others, so that the last lines tell of the bulk. `arguments` go to the test runner and narrow the run, so there are
-/// only the others then.
+/// Runs the checks with other tools (exports, the page in a browser, the Python package, the model checker) and the doc
+/// tests, then all others, so that the last lines tell of the bulk. `arguments` go to the test runner and narrow the
+/// run, so there are only the others then.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<(), Failure> {
     let with_tools = if arguments.is_empty() {
         let python = python::run_if_possible(workspace);
-        exports::run_if_possible(workspace).and(web::browser_if_possible(workspace)).and(python)
+        let models = loom::run(workspace);
+        exports::run_if_possible(workspace).and(web::browser_if_possible(workspace)).and(python).and(models)
     } else {
         Ok(())
     };

@@ -9,6 +9,7 @@
 //! | taken, changed and given back memory of devices | blocks. What grows, such as a pool, gets another block; what shrinks loses the last ones |
 //! | the same of the host: page-locked, spilled | blocks of the host |
 //! | a refused request | an OOM, unless the same process got as much later on |
+//! | what the driver told of the whole device | the same, unless whoever watched the run knows better |
 //! | moves, yields, wakes | annotations |
 //! | memory that is wherever the driver likes, of other processes, registered | nothing; a note says how much it was |
 //!
@@ -34,7 +35,7 @@ use blocks::Blocks;
 /// What whoever watched the run knows and its processes do not. All of it may be left out.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Seen {
-    /// All memory of devices at some times, by ascending time. `own` is what the processes of the run held of it;
+    /// All memory of devices at some times, by ascending time; without any, what processes wrote down of it. `own` is what the processes of the run held of it;
     /// `reserved` need not be set: it is what the ledger had at that time.
     pub memory: Vec<DeviceMemory>,
     /// When processes had ended, in microseconds of Unix time.
@@ -70,6 +71,9 @@ pub fn recording(mut processes: Vec<Events>, seen: &Seen) -> Recording {
     let mut samples = seen.memory.iter().peekable();
     let steps = order::steps(&processes, &seen.ended);
     for step in &steps {
+        if matches!(step.action, order::Action::Size(_)) && !seen.memory.is_empty() {
+            continue;
+        }
         while let Some(sample) = samples.next_if(|sample| sample.time_us < step.time_us) {
             push_sample(&mut recording, &blocks, sample);
         }

@@ -4,15 +4,15 @@
 //! Whoever finds another sum has met a writer in the middle, two of which one is a whole round late, or one that was
 //! killed there: such an entry is torn and says nothing.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::identity::Identity;
 use crate::kind::Kind;
 use crate::name::Name;
+use crate::sync::{AtomicU64, Ordering};
 
 /// How many are kept.
-pub const KEPT: usize = 64;
+pub const KEPT: usize = if cfg!(loom) { 1 } else { 64 };
 /// Fields of an entry, without its sum.
 const FIELDS: usize = 10;
 
@@ -71,7 +71,35 @@ impl Ring {
     }
 }
 
+#[cfg(any(test, loom))]
+impl Default for Ring {
+    fn default() -> Self {
+        let zero = || AtomicU64::new(0);
+        let entry = || Entry { fields: std::array::from_fn(|_| zero()), sum: zero() };
+        Self { count: zero(), entries: std::array::from_fn(|_| entry()) }
+    }
+}
+
+#[cfg(any(test, loom))]
+impl Ring {
+    /// What is there, without a snapshot of a file.
+    #[must_use]
+    pub fn read(&self) -> Vec<Denial> {
+        let read = |(place, entry): (usize, &Entry)| Denial::read(place, &entry.words());
+        self.entries.iter().enumerate().filter_map(read).collect()
+    }
+}
+
 impl Entry {
+    #[cfg(any(test, loom))]
+    fn words(&self) -> [u64; Denial::WORDS] {
+        let mut words = [0; Denial::WORDS];
+        for (word, field) in words.iter_mut().zip(self.fields.iter().chain([&self.sum])) {
+            *word = field.load(Ordering::SeqCst);
+        }
+        words
+    }
+
     fn put(&self, denial: &Denial) {
         let values = denial.values();
         for (field, value) in self.fields.iter().zip(values) {
@@ -122,35 +150,17 @@ mod tests {
 
     use super::*;
 
-    fn ring() -> Ring {
-        let entry = || Entry { fields: std::array::from_fn(|_| AtomicU64::new(0)), sum: AtomicU64::new(0) };
-        Ring { count: AtomicU64::new(0), entries: std::array::from_fn(|_| entry()) }
-    }
-
-    fn words(entry: &Entry) -> [u64; Denial::WORDS] {
-        let mut words = [0; Denial::WORDS];
-        for (word, field) in words.iter_mut().zip(entry.fields.iter().chain([&entry.sum])) {
-            *word = field.load(Ordering::SeqCst);
-        }
-        words
-    }
-
-    fn read(ring: &Ring) -> Vec<Denial> {
-        let read = ring.entries.iter().enumerate().filter_map(|(place, entry)| Denial::read(place, &words(entry)));
-        read.collect()
-    }
-
     #[test]
     fn the_last_ones_are_kept() {
-        let ring = ring();
-        assert_eq!(read(&ring), []);
+        let ring = Ring::default();
+        assert_eq!(ring.read(), []);
         for bytes in 1..=100 {
             ring.note((Identity::from_number(7), Name::of(b"x")), 3, Kind::Physical, [bytes, 2, 3]);
         }
-        let mut numbers: Vec<u64> = read(&ring).iter().map(|denial| denial.number).collect();
+        let mut numbers: Vec<u64> = ring.read().iter().map(|denial| denial.number).collect();
         numbers.sort_unstable();
         assert_eq!(numbers, (37..=100).collect::<Vec<_>>());
-        let last = read(&ring).into_iter().max_by_key(|denial| denial.number).unwrap();
+        let last = ring.read().into_iter().max_by_key(|denial| denial.number).unwrap();
         assert_eq!((last.owner.number(), last.name, last.device, last.kind), (7, Name::of(b"x"), 3, Kind::Physical));
         assert_eq!((last.bytes, last.used, last.limit), (100, 2, 3));
         assert!(last.time > 1_600_000_000_000);
@@ -159,7 +169,7 @@ mod tests {
     /// Each writer's fields belong together, so that a mixture of two shows.
     #[test]
     fn whoever_reads_meanwhile_sees_whole_entries_only() {
-        let ring = ring();
+        let ring = Ring::default();
         thread::scope(|scope| {
             for writer in 1..=4_u64 {
                 let ring = &ring;
@@ -172,7 +182,7 @@ mod tests {
                 });
             }
             for _ in 0..300 {
-                for denial in read(&ring) {
+                for denial in ring.read() {
                     let writer = denial.owner.number();
                     assert_eq!(denial.name, Name::from_words([writer, 0]));
                     assert_eq!((denial.bytes, denial.used, denial.limit), (writer, writer * 2, writer * 3));
@@ -190,9 +200,9 @@ mod tests {
             values in any::<[u64; 4]>(), place in 0..Denial::WORDS, other in any::<u64>(),
         ) {
             let [owner, bytes, used, limit] = values;
-            let ring = ring();
+            let ring = Ring::default();
             ring.note((Identity::from_number(owner), Name::of(b"y")), 0, Kind::Pools, [bytes, used, limit]);
-            let mut found = words(&ring.entries[0]);
+            let mut found = ring.entries[0].words();
             prop_assert!(Denial::read(0, &found).is_some_and(|denial| denial.bytes == bytes));
             prop_assert!(Denial::read(1, &found).is_none());
             let changed = found[place] != other;

@@ -85,11 +85,13 @@ pub enum What {
     Yielded = 8,
     /// The process got it back. The address is how many microseconds that took.
     Woken = 9,
+    /// The driver told how much memory the device has: `bytes`, of which the address was free.
+    Size = 10,
 }
 
 impl What {
     /// All of it, by number.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Take,
         Self::Change,
         Self::GiveBack,
@@ -99,6 +101,7 @@ impl What {
         Self::MovedIn,
         Self::Yielded,
         Self::Woken,
+        Self::Size,
     ];
 
     fn from_number(number: u64) -> Option<Self> {

@@ -5,25 +5,23 @@
 //! All of it is atomics of 64 bits in the machine's order of bytes, and zero is a value of each: a file of zeroes with
 //! [`MAGIC`] in front is a ledger.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::denials::Ring;
 use crate::file::Limits;
-use crate::identity::Identity;
 use crate::kind::{KINDS, Kind};
 use crate::name::Name;
+use crate::sync::{AtomicU64, Ordering};
 use crate::uuid::Uuid;
 
 /// Devices with figures of their own; what is beyond shares the last one's.
-pub const DEVICES: usize = 16;
+pub const DEVICES: usize = if cfg!(loom) { 2 } else { 16 };
 /// The place of the host among devices.
 pub const HOST: usize = DEVICES;
 /// How many limits a run has: the budget of each device, and at [`HOST`] that of spilled memory.
 pub const LIMITS: usize = DEVICES + 1;
 /// How many processes count at once.
-pub const SLOTS: usize = 256;
+pub const SLOTS: usize = if cfg!(loom) { 3 } else { 256 };
 /// How many origins of memory are told apart on a device.
-pub const ORIGINS: usize = 16;
+pub const ORIGINS: usize = if cfg!(loom) { 1 } else { 16 };
 /// Says what the file is, in which form: a file of another form is left alone.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuheap2");
 
@@ -179,24 +177,8 @@ impl Shared {
         take_place(&self.devices, device)
     }
 
-    /// Takes the slots of dead processes out; `own` is the caller's [`Identity`]. Whoever is killed while doing so leaves
-    /// a slot of a dead process again.
-    pub fn sweep(&self, own: u64) {
-        for slot in self.taken() {
-            let owner = slot.owner.load(Ordering::SeqCst);
-            if owner == 0 || owner == own || Identity::from_number(owner).is_alive() {
-                continue;
-            }
-            // It becomes this process's, so that only one clears it, and nobody takes it before it is clear.
-            if slot.owner.compare_exchange(owner, own, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-                self.clear(slot);
-                slot.owner.store(0, Ordering::SeqCst);
-            }
-        }
-    }
-
-    /// Clears a slot of the caller's for the next one. What was moved is kept in the header.
-    pub fn clear(&self, slot: &Slot) {
+    /// Clears a slot of the caller's for the next one, the program last. What was moved is kept in the header.
+    pub(crate) fn clear(&self, slot: &Slot) {
         for (figure, sum) in [(&slot.moved_out, &self.moved_out), (&slot.moved_in, &self.moved_in)] {
             sum.fetch_add(figure.swap(0, Ordering::SeqCst), Ordering::SeqCst);
         }
@@ -221,6 +203,45 @@ fn take_place(places: &[Place], device: Uuid) -> usize {
         word.store(value, Ordering::SeqCst);
     }
     found
+}
+
+/// Memory of zeroes, as a new file is. In the real sizes it is too large for a stack.
+#[cfg(loom)]
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            magic: AtomicU64::new(0),
+            used: AtomicU64::new(0),
+            runner: AtomicU64::new(0),
+            budgets: zeroes(),
+            spill: AtomicU64::new(0),
+            peaks: zeroes(),
+            moved_out: AtomicU64::new(0),
+            moved_in: AtomicU64::new(0),
+            joined: AtomicU64::new(0),
+            devices: std::array::from_fn(|_| Place { key: AtomicU64::new(0), uuid: zeroes() }),
+            denials: Ring::default(),
+            slots: std::array::from_fn(|_| Slot {
+                owner: AtomicU64::new(0),
+                program: AtomicU64::new(0),
+                name: zeroes(),
+                limited: zeroes(),
+                peak: zeroes(),
+                bytes: std::array::from_fn(|_| zeroes()),
+                origins: std::array::from_fn(|_| zeroes()),
+                state: AtomicU64::new(0),
+                moved_out: AtomicU64::new(0),
+                moved_in: AtomicU64::new(0),
+                unseen: AtomicU64::new(0),
+                violations: AtomicU64::new(0),
+            }),
+        }
+    }
+}
+
+#[cfg(loom)]
+fn zeroes<const N: usize>() -> [AtomicU64; N] {
+    std::array::from_fn(|_| AtomicU64::new(0))
 }
 
 impl Slot {

@@ -8,12 +8,13 @@
 //! | module | what is there |
 //! | --- | --- |
 //! | [`layout`] | the shared memory: header, a slot for each process; atomics only |
+//! | [`account`] | a process's place in it: slots taken and given up, bytes within limits |
 //! | [`denials`] | the last requests that the budget refused: a ring that many write at once |
 //! | [`kind`] | what memory is, and whether it counts against the budget |
 //! | [`identity`] | which process a slot belongs to, and whether it is alive |
 //! | [`name`] | what the system calls a process |
 //! | [`uuid`] | which device a place is of, whatever number it has in a process |
-//! | [`file`] | a new ledger as a file |
+//! | [`mod@file`] | a new ledger as a file |
 //! | [`snapshot`] | a ledger read without mapping it, as plain numbers |
 //! | [`origin`] | who asked for memory |
 //! | [`events`] | what happened to memory in one process: a file of records |
@@ -21,6 +22,7 @@
 #![cfg(unix)]
 #![forbid(unsafe_code)]
 
+pub mod account;
 pub mod control;
 pub mod denials;
 pub mod events;
@@ -31,8 +33,13 @@ pub mod layout;
 pub mod name;
 pub mod origin;
 pub mod snapshot;
+#[cfg(not(loom))]
+mod sync;
+#[cfg(loom)]
+pub mod sync;
 pub mod uuid;
 
+pub use account::{Account, Member};
 pub use denials::Denial;
 pub use identity::Identity;
 pub use kind::{KINDS, Kind};

@@ -31,7 +31,7 @@ pub(crate) fn around(driver: impl Fn() -> Code, body: impl FnOnce(Call<'_>) -> C
         code
     };
     let answer = catch_unwind(AssertUnwindSafe(counted));
-    events::settle();
+    events::end_of_call();
     match answer {
         Ok(code) => code,
         Err(payload) => {

@@ -20,6 +20,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use gpuheap_ledger::events::{self, CAPACITY, EXTENSION, HEADER, RECORD, Record, WORDS, What, word};
 use gpuheap_ledger::{Identity, Kind, Origin};
 
+use crate::{devices, real};
+
 /// Memory that something happens to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
@@ -87,14 +89,33 @@ pub(crate) fn note(what: What, memory: Memory, address: usize) {
     }
 }
 
-/// The call is over: what waits has happened.
+/// What waits has happened.
 pub(crate) fn settle() {
     if let Some(record) = WAITING.take()
         && let Some(writer) = Writer::get()
     {
         writer.write(&record);
+        writer.look_at_size(&record);
     }
 }
+
+/// The call is over. Once memory was taken, and not more often than every second, the driver is asked how much the calling
+/// thread's device has in all, and has left: so that the account can be closed to that.
+pub(crate) fn end_of_call() {
+    settle();
+    if SIZE_IS_DUE.load(Ordering::Relaxed) && SIZE_IS_DUE.swap(false, Ordering::Relaxed) {
+        let Some((_, device)) = real::current() else { return };
+        let Ok((free, total)) = real::device_bytes() else { return };
+        let place = devices::place(Some(device));
+        let memory = Memory { kind: Kind::Physical, origin: Origin::Unknown, place, bytes: total as u64 };
+        note(What::Size, memory, free);
+    }
+}
+
+/// Whether the driver is to be asked at the end of a call.
+static SIZE_IS_DUE: AtomicBool = AtomicBool::new(false);
+/// How long what it said is taken to hold, in microseconds.
+const SIZE_HOLDS: u64 = 1_000_000;
 
 fn waiting(charged: Charged) -> Option<Record> {
     WAITING.get().filter(|record| charged.0 != 0 && record.charge == charged.0)
@@ -115,6 +136,8 @@ struct Writer {
     began: Instant,
     /// How many charges there ever were.
     charges: AtomicU64,
+    /// From when on the driver is to be asked for sizes again, in microseconds since the beginning.
+    next_size: AtomicU64,
 }
 
 static WRITER: AtomicPtr<Writer> = AtomicPtr::new(std::ptr::null_mut());
@@ -187,6 +210,7 @@ impl Writer {
             file,
             began: Instant::now(),
             charges: AtomicU64::new(0),
+            next_size: AtomicU64::new(0),
         })
     }
 
@@ -206,6 +230,14 @@ impl Writer {
         let packed = record.pack(number);
         for (place, value) in self.words[start..start + WORDS].iter().zip(packed).rev() {
             place.store(value, Ordering::Release);
+        }
+    }
+
+    fn look_at_size(&self, record: &Record) {
+        let due = self.next_size.load(Ordering::Relaxed);
+        if record.what == What::Take && record.kind.counts() && record.time_us >= due {
+            self.next_size.store(record.time_us + SIZE_HOLDS, Ordering::Relaxed);
+            SIZE_IS_DUE.store(true, Ordering::Relaxed);
         }
     }
 

@@ -1,18 +1,14 @@
 //! The figures, and budgets, in memory that all processes of a run share and that outlives each of them. Its form is that
-//! of `gpuheap-ledger`; here it is mapped, and bytes are taken.
-//!
-//! To take bytes within a limit a process first enters them in its slot and then adds up all slots: of two that come too
-//! close at once at least one sees the other and takes its bytes back.
+//! of `gpuheap-ledger`, and so is how bytes are taken; here it is mapped.
 
 use std::ffi::CString;
+use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 
 pub(crate) use gpuheap_ledger::file::Limits;
-use gpuheap_ledger::layout::{MAGIC, limit_of};
-use gpuheap_ledger::{Identity, Kind, LIMITS, Name, Shared, Slot, Uuid};
+use gpuheap_ledger::{Account, Identity, Kind, Member, Name, Shared};
 
 use crate::state;
 
@@ -29,13 +25,16 @@ pub(crate) fn after_success() {
     }
 }
 
-/// The figures of a run, and the calling process's place in them.
+/// The calling process's account in the figures of its run.
 #[derive(Clone, Copy)]
-pub(crate) struct Ledger {
-    shared: &'static Shared,
-    own: usize,
-    /// The calling process.
-    process: u64,
+pub(crate) struct Ledger(Account<'static>);
+
+impl Deref for Ledger {
+    type Target = Account<'static>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
 }
 
 impl Ledger {
@@ -44,193 +43,40 @@ impl Ledger {
     /// What cannot be opened or is full is no reason to fail for a program that never asked for any of this: it counts
     /// for itself then, with the budget for itself.
     pub(crate) fn open(path: Option<&Path>, limits: Limits) -> Self {
-        let shared = path.and_then(map_file).or_else(map_private);
-        // Memory for the figures is a few hundred KiB. Without it there is a ledger that nobody else sees.
-        let shared = shared.unwrap_or_else(|| zeroed());
-        let ledger = Self::join(shared).or_else(|| Self::join(zeroed()));
-        let ledger = ledger.unwrap_or(Self { shared, own: 0, process: 0 });
-        ledger.shared.offer(limits);
-        ledger
+        let (process, name) = (Identity::own(), Name::own());
+        let member = Member { process, name, program: program(), is_alive: Identity::is_alive };
+        let joined = path.and_then(map_file).and_then(|shared| Account::join(shared, member));
+        let joined = joined.or_else(|| Account::join(map_private()?, member));
+        // Memory for the figures is a MiB.
+        let account = joined.unwrap_or_else(|| Account::alone(zeroed(), member));
+        account.shared().offer(limits);
+        Self(account)
     }
 
-    /// Takes a slot.
-    fn join(shared: &'static Shared) -> Option<Self> {
-        let magic = shared.magic.compare_exchange(0, MAGIC, Ordering::SeqCst, Ordering::SeqCst);
-        if magic.is_err_and(|found| found != MAGIC) {
-            return None;
-        }
-        let own = Identity::own().number();
-        // A slot of this process that is another program's is from before an exec: all that was held then is gone.
-        let program = program();
-        for slot in &shared.slots {
-            let other = slot.program.load(Ordering::SeqCst);
-            if slot.owner.load(Ordering::SeqCst) == own && other != program && other != 0 {
-                shared.clear(slot);
-                slot.owner.store(0, Ordering::SeqCst);
-            }
-        }
-        let take = || {
-            let free = |slot: &Slot| slot.owner.compare_exchange(0, own, Ordering::SeqCst, Ordering::SeqCst).is_ok();
-            shared.slots.iter().position(free)
-        };
-        let number = take().or_else(|| {
-            shared.sweep(own);
-            take()
-        })?;
-        shared.slots[number].set_name(Name::own());
-        shared.slots[number].program.store(program, Ordering::SeqCst);
-        shared.used.fetch_max(number as u64 + 1, Ordering::SeqCst);
-        shared.joined.fetch_add(1, Ordering::SeqCst);
-        Some(Self { shared, own: number, process: own })
-    }
-
-    /// This process's figures.
-    pub(crate) fn slot(&self) -> &'static Slot {
-        &self.shared.slots[self.own]
-    }
-
-    /// Charges bytes of a kind to a device, unless that takes the run beyond its limit. That they were refused is noted
-    /// for whoever looks at the run.
+    /// [`Account::take`], after which there may be a new peak.
     pub(crate) fn take(&self, kind: Kind, device: usize, bytes: u64) -> bool {
-        let taken = self.try_take(kind, device, bytes);
-        if let (false, Some(limit)) = (taken, limit_of(kind, device)) {
-            let figures = [bytes, self.used(limit), self.limit(limit)];
-            let owner = (Identity::from_number(self.process), self.slot().name());
-            self.shared.denials.note(owner, device, kind, figures);
-        }
+        let taken = self.0.take(kind, device, bytes);
+        raised(taken);
         taken
     }
 
-    /// The same, for a request that has another chance if this fails: nothing is noted.
+    /// [`Account::try_take`], likewise.
     pub(crate) fn try_take(&self, kind: Kind, device: usize, bytes: u64) -> bool {
-        let Some(limit) = limit_of(kind, device).filter(|limit| self.is_limited(*limit)) else {
-            self.add(kind, device, bytes);
-            return true;
-        };
-        let most = self.limit(limit);
-        if bytes > most {
-            return false;
-        }
-        let slot = self.slot();
-        // A few times: another process may be about to take its own back, or may be dead.
-        for attempt in 0..4 {
-            slot.limited[limit].fetch_add(bytes, Ordering::SeqCst);
-            if self.used(limit) <= most {
-                slot.bytes[device][kind.number()].fetch_add(bytes, Ordering::SeqCst);
-                RAISED.store(true, Ordering::Relaxed);
-                return true;
-            }
-            slot.lower(&slot.limited[limit], bytes);
-            if attempt == 0 {
-                self.shared.sweep(self.process);
-            }
-            // Of two that met, the one with the lower number tries again sooner.
-            for _ in 0..=self.own {
-                thread::yield_now();
-            }
-        }
-        false
+        let taken = self.0.try_take(kind, device, bytes);
+        raised(taken);
+        taken
     }
 
-    /// Charges bytes that are taken already, whatever the limit.
+    /// [`Account::add`], likewise.
     pub(crate) fn add(&self, kind: Kind, device: usize, bytes: u64) {
-        let slot = self.slot();
-        slot.bytes[device][kind.number()].fetch_add(bytes, Ordering::SeqCst);
-        if let Some(limit) = limit_of(kind, device) {
-            slot.limited[limit].fetch_add(bytes, Ordering::SeqCst);
-            RAISED.store(true, Ordering::Relaxed);
-        }
+        self.0.add(kind, device, bytes);
+        raised(true);
     }
+}
 
-    /// Notes the most that this process and the run ever held. What is charged before the driver is asked is not held
-    /// before it says yes: so this is called then.
-    pub(crate) fn note_peaks(&self) {
-        let slot = self.slot();
-        for limit in 0..LIMITS {
-            let held = slot.limited[limit].load(Ordering::SeqCst);
-            if held == 0 {
-                continue;
-            }
-            let mut used = self.used(limit);
-            if self.is_limited(limit) && used > self.limit(limit) {
-                // Another one's request that is about to be refused, or bytes that nobody could refuse.
-                thread::yield_now();
-                used = self.used(limit);
-            }
-            slot.peak[limit].fetch_max(held.min(used), Ordering::SeqCst);
-            self.shared.peaks[limit].fetch_max(used, Ordering::SeqCst);
-        }
-    }
-
-    /// Takes charged bytes back.
-    pub(crate) fn give_back(&self, kind: Kind, device: usize, bytes: u64) {
-        let slot = self.slot();
-        slot.lower(&slot.bytes[device][kind.number()], bytes);
-        if let Some(limit) = limit_of(kind, device) {
-            slot.lower(&slot.limited[limit], bytes);
-        }
-    }
-
-    /// Bytes of a kind that this process holds.
-    pub(crate) fn bytes(&self, kind: Kind, device: usize) -> u64 {
-        self.slot().bytes[device][kind.number()].load(Ordering::SeqCst)
-    }
-
-    /// The budget of a device; 0 is none.
-    pub(crate) fn budget(&self, device: usize) -> u64 {
-        self.shared.budgets.get(device).map_or(0, |budget| budget.load(Ordering::SeqCst))
-    }
-
-    /// Where a device has its figures.
-    pub(crate) fn place(&self, device: Uuid) -> usize {
-        self.shared.place(device)
-    }
-
-    /// The most that the run may hold within a limit.
-    fn limit(&self, limit: usize) -> u64 {
-        if limit == HOST { self.shared.spill.load(Ordering::SeqCst) } else { self.budget(limit) }
-    }
-
-    /// Whether there is a most: a device without a budget has none, spilled memory always has.
-    fn is_limited(&self, limit: usize) -> bool {
-        limit == HOST || self.budget(limit) > 0
-    }
-
-    /// The most bytes of the host that may stand behind addresses of devices; 0 is none.
-    pub(crate) fn spill(&self) -> u64 {
-        self.limit(HOST)
-    }
-
-    /// Whether any device has one.
-    pub(crate) fn has_budgets(&self) -> bool {
-        self.shared.budgets.iter().any(|budget| budget.load(Ordering::Relaxed) > 0)
-    }
-
-    /// Bytes that all processes of the run hold on a device (or spilled, at [`HOST`]), the dead included until someone
-    /// needs their bytes.
-    pub(crate) fn used(&self, device: usize) -> u64 {
-        self.shared.used(device)
-    }
-
-    /// The same, once the dead are taken out.
-    pub(crate) fn used_by_the_living(&self, device: usize) -> u64 {
-        self.shared.sweep(self.process);
-        self.used(device)
-    }
-
-    /// Notes that a function of our list was given to the program as it is.
-    pub(crate) fn note_unseen(&self) {
-        self.slot().unseen.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// How many were.
-    pub(crate) fn unseen(&self) -> u64 {
-        self.slot().unseen.load(Ordering::SeqCst)
-    }
-
-    /// How many sums would have gone below zero: 0 unless there is a mistake in this crate.
-    pub(crate) fn violations(&self) -> u64 {
-        self.slot().violations.load(Ordering::SeqCst)
+fn raised(is_raised: bool) {
+    if is_raised {
+        RAISED.store(true, Ordering::Relaxed);
     }
 }
 
@@ -292,12 +138,14 @@ fn map(file: i32, flags: i32) -> Option<&'static Shared> {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use gpuheap_ledger::{Denial, Reader, file};
 
     use super::*;
 
     fn ledger(budget: u64) -> Ledger {
-        Ledger::open(None, Limits { budget: budget, spill: 0 })
+        Ledger::open(None, Limits { budget, spill: 0 })
     }
 
     #[test]
@@ -334,14 +182,14 @@ mod tests {
         ledger.add(Kind::HostPinned, HOST, 5000);
         ledger.note_peaks();
         assert_eq!((peak(0), peak(1), peak(2), peak(HOST)), (600, 3000, 0, 0));
-        assert_eq!(ledger.shared.peaks[1].load(Ordering::SeqCst), 3000, "beyond the budget, if it is so");
+        assert_eq!(ledger.shared().peaks[1].load(Ordering::SeqCst), 3000, "beyond the budget, if it is so");
     }
 
     #[test]
     fn spilled_memory_of_all_devices_has_one_limit_and_counts_against_no_budget() {
         let ledger = ledger(1000);
         assert!(!ledger.take(Kind::Spilled, 0, 1), "none is allowed");
-        ledger.shared.offer(Limits { budget: 0, spill: 500 });
+        ledger.shared().offer(Limits { budget: 0, spill: 500 });
         assert!(ledger.take(Kind::Spilled, 0, 300));
         assert!(!ledger.take(Kind::Spilled, 1, 201));
         assert!(ledger.take(Kind::Spilled, 1, 200));
@@ -393,7 +241,7 @@ mod tests {
         // its owner is made another, one that is dead.
         first.slot().owner.store(Identity::from_number(4 << 32 | 1).number(), Ordering::SeqCst);
         let second = Ledger::open(Some(&path), Limits { budget: 5000, spill: 0 });
-        assert_ne!(first.own, second.own);
+        assert!(!std::ptr::eq(first.slot(), second.slot()));
         assert_eq!(second.budget(0), 1000, "the first one's word");
         assert_eq!(second.used(0), 700);
         first.slot().owner.store(first.slot().owner.load(Ordering::SeqCst) | 1023 << 54, Ordering::SeqCst);

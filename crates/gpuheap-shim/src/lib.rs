@@ -94,6 +94,7 @@ mod others;
 mod overrides;
 mod paging;
 mod parameters;
+mod passes;
 mod placement;
 mod pointers;
 mod pool;

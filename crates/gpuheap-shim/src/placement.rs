@@ -20,6 +20,7 @@ use crate::chunks::{Backing, Chunk};
 use crate::moves::Rest;
 use crate::moving::{self, Moving};
 use crate::parameters::KERNELS;
+use crate::passes::{self, PASSES};
 use crate::ranges::CHUNKS;
 use crate::sleep::{by_device, each_device, phase};
 use crate::state::{self, State};
@@ -66,7 +67,9 @@ pub(crate) fn launched(arguments: Arguments) {
 fn note(arguments: Arguments) {
     let launch = TEMPERATURE.launch();
     let parameter = |number| real::parameter(arguments.function, number);
-    let touch = |chunk, address| TEMPERATURE.touch(chunk, launch, address);
+    let is_product = || real::name_is(arguments.function, passes::is_product);
+    let times = PASSES.of(arguments.function.0, is_product);
+    let touch = |chunk, address| TEMPERATURE.touch(chunk, launch, address, times);
     // SAFETY: the program's own arguments, which the driver reads next.
     unsafe { touched(arguments, (&KERNELS, &CHUNKS), parameter, touch) };
 }

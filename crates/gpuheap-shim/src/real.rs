@@ -1,6 +1,6 @@
 //! The driver behind: its functions by pointers of our own, never by exported names, which lead here again.
 
-use std::ffi::{CString, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 use gpuheap_cuda::raw::{self, AllocationHandle, Code, DeviceId, DevicePtr, MemoryPool};
@@ -93,6 +93,8 @@ questions! {
     cuMulticastBindMem_v2: fn(AllocationHandle, DeviceId, usize, AllocationHandle, usize, usize, u64);
     cuCtxPushCurrent_v2: fn(raw::Context);
     cuCtxPopCurrent_v2: fn(*mut raw::Context);
+    cuFuncGetName: fn(*mut *const c_char, raw::Function);
+    cuKernelGetName: fn(*mut *const c_char, raw::Kernel);
     cuFuncGetParamInfo: fn(raw::Function, usize, *mut usize, *mut usize);
     cuKernelGetParamInfo: fn(raw::Kernel, usize, *mut usize, *mut usize);
 }
@@ -243,6 +245,25 @@ pub(crate) fn device_of(context: raw::Context) -> Option<DeviceId> {
     // SAFETY: pushed above; `popped` outlives the call.
     unsafe { pop(&raw mut popped) };
     device
+}
+
+/// Asks something about the name of a kernel; false if it has none.
+pub(crate) fn name_is(function: raw::Function, what: impl FnOnce(&[u8]) -> bool) -> bool {
+    let mut name = std::ptr::null();
+    // SAFETY: the handle is the program's, which launches it; `name` outlives the call.
+    let of_module = questions().cuFuncGetName.map(|ask| unsafe { ask(&raw mut name, function) });
+    if !of_module.is_some_and(Code::is_success) {
+        let Some(ask) = questions().cuKernelGetName else { return false };
+        // SAFETY: as above.
+        if !unsafe { ask(&raw mut name, raw::Kernel(function.0)) }.is_success() {
+            return false;
+        }
+    }
+    if name.is_null() {
+        return false;
+    }
+    // SAFETY: the driver's own text, there as long as the kernel is.
+    what(unsafe { CStr::from_ptr(name) }.to_bytes())
 }
 
 /// A parameter of a kernel. What is launched may be a function of a module or, called one, a kernel of a library: the

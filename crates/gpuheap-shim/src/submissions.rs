@@ -15,6 +15,7 @@ use gpuheap_cuda::raw::{
 };
 
 use crate::depth::Inside;
+use crate::passes::PASSES;
 use crate::touched::Arguments;
 use crate::{overrides, parameters, placement, real, state};
 
@@ -80,6 +81,7 @@ fn waits(driver: impl Fn() -> Code) -> Code {
 fn unloads(driver: impl Fn() -> Code) -> Code {
     let Some(_inside) = Inside::enter() else { return driver() };
     parameters::forget_all();
+    PASSES.forget_all();
     driver()
 }
 

@@ -102,9 +102,9 @@ impl Temperature {
         }
     }
 
-    /// A launch touches a chunk at an address.
+    /// A launch touches a chunk at an address, so many times.
     #[inline]
-    pub(crate) fn touch(&self, chunk: u32, launch: u64, address: u64) {
+    pub(crate) fn touch(&self, chunk: u32, launch: u64, address: u64, times: u32) {
         let Some(chunk) = self.chunk(chunk).or_else(|| self.make(chunk)) else { return };
         chunk.last.store(launch, Ordering::Relaxed);
         let window = self.window.load(Ordering::Relaxed);
@@ -116,8 +116,8 @@ impl Temperature {
             (0, Top(0))
         };
         chunk.starts.store(starts | 1 << start_bit(address), Ordering::Relaxed);
-        chunk.top.store(top.with(address).0, Ordering::Relaxed);
-        let counts = Counts { now: (counts.now + 1).min(MOST), ..counts };
+        chunk.top.store(top.with(address, times).0, Ordering::Relaxed);
+        let counts = Counts { now: (counts.now + u64::from(times)).min(MOST), ..counts };
         chunk.counts.store(counts.pack(), Ordering::Relaxed);
     }
 
@@ -223,13 +223,17 @@ impl Top {
     const UNIT_BITS: u32 = 9;
 
     #[inline]
-    fn with(self, address: u64) -> Self {
+    fn new(place: u64, touches: u32) -> Self {
+        Self(place << Self::COUNT_BITS | u64::from(touches.min((1 << Self::COUNT_BITS) - 1)))
+    }
+
+    #[inline]
+    fn with(self, address: u64, times: u32) -> Self {
         let (met, place) = (self.0 >> Self::COUNT_BITS, address >> Self::UNIT_BITS);
         match place.cmp(&met) {
             std::cmp::Ordering::Less => self,
-            std::cmp::Ordering::Equal if self.touches() == (1 << Self::COUNT_BITS) - 1 => self,
-            std::cmp::Ordering::Equal => Self(self.0 + 1),
-            std::cmp::Ordering::Greater => Self(place << Self::COUNT_BITS | 1),
+            std::cmp::Ordering::Equal => Self::new(place, self.touches() + times),
+            std::cmp::Ordering::Greater => Self::new(place, times),
         }
     }
 
@@ -307,7 +311,7 @@ mod tests {
                     Step::Launch(chunks) => {
                         let launch = temperature.launch();
                         for chunk in chunks {
-                            temperature.touch(chunk, launch, 0);
+                            temperature.touch(chunk, launch, 0, 1);
                             touches.entry(chunk).or_default().push((window, launch));
                         }
                     }
@@ -343,16 +347,16 @@ mod tests {
         let start = 0x7f00_0020_0000_u64;
         for _ in 0..3 {
             for tensor in 0..10 {
-                temperature.touch(4, temperature.launch(), start + tensor * (1 << 20));
+                temperature.touch(4, temperature.launch(), start + tensor * (1 << 20), 1);
             }
         }
-        temperature.touch(4, temperature.launch(), start + (9 << 20));
+        temperature.touch(4, temperature.launch(), start + (9 << 20), 1);
         let heat = temperature.heat(4);
         assert_eq!((heat.touches_this_window, heat.top_touches), (31, 4));
         assert!((heat.starts - 10.0).abs() < 3.0, "{}", heat.starts);
         temperature.turn();
         assert_eq!((temperature.heat(4).top_touches, temperature.heat(4).touches_last_window), (0, 31));
-        temperature.touch(4, temperature.launch(), start);
+        temperature.touch(4, temperature.launch(), start, 1);
         assert_eq!((temperature.heat(4).top_touches, temperature.heat(4).touches_this_window), (1, 1));
     }
 
@@ -360,7 +364,7 @@ mod tests {
     fn numbers_beyond_all_are_cold() {
         let temperature = Box::new(Temperature::new());
         for chunk in [CHUNKS, u32::MAX] {
-            temperature.touch(chunk, temperature.launch(), 0);
+            temperature.touch(chunk, temperature.launch(), 0, 1);
             temperature.reset(chunk);
             assert_eq!(temperature.heat(chunk), Heat::default());
         }
@@ -373,7 +377,7 @@ mod tests {
         assert_eq!(counts.at(u32::MAX), counts);
         let temperature = Box::new(Temperature::new());
         for _ in 0..MOST + 10 {
-            temperature.touch(1, temperature.launch(), 0);
+            temperature.touch(1, temperature.launch(), 0, 1);
         }
         assert_eq!(u64::from(temperature.heat(1).touches_this_window), MOST);
     }
@@ -384,7 +388,7 @@ mod tests {
         thread::scope(|scope| {
             for chunk in 0..4 {
                 let temperature = &temperature;
-                scope.spawn(move || (0..10_000).for_each(|_| temperature.touch(chunk, temperature.launch(), 0)));
+                scope.spawn(move || (0..10_000).for_each(|_| temperature.touch(chunk, temperature.launch(), 0, 1)));
             }
         });
         for chunk in 0..4 {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use gpuheap_ledger::events::{Events, Record, What};
 use gpuheap_ledger::{HOST, Kind, Origin};
 use gpuheap_record::{
-    Block, BlockState, Bytes, DRIVER_FILE, DeviceId, DeviceRecording, Event, EventKind, Frame, Note, Recording,
-    Segment, SegmentKind, StackId,
+    Block, BlockState, Bytes, DRIVER_FILE, DeviceId, DeviceMemory, DeviceRecording, Event, EventKind, Frame, Note,
+    Recording, Segment, SegmentKind, StackId,
 };
 
 use super::order::{Action, Step};
@@ -94,6 +94,17 @@ impl Blocks {
                 if let Some(target) = target(recording, place_of(record)) {
                     target.events.push(event);
                 }
+            }
+            Action::Size(record) => {
+                let Ok(device) = u32::try_from(record.device).map(DeviceId::new) else { return };
+                recording.device_memory.push(DeviceMemory {
+                    device,
+                    time_us: step.time_us,
+                    total: record.bytes,
+                    free: record.address.min(record.bytes),
+                    reserved: self.reserved(device),
+                    ..DeviceMemory::default()
+                });
             }
             Action::End => {
                 let of_process = self.charges.range((step.process, 0)..=(step.process, u64::MAX));

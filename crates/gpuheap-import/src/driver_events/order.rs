@@ -18,6 +18,8 @@ pub(super) struct Step {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Action {
     Record(Record),
+    /// The driver told how much memory a device has.
+    Size(Record),
     /// A request was refused for good.
     Refused(Record),
     /// The process has ended: all that it had is gone.
@@ -35,6 +37,7 @@ pub(super) fn steps(processes: &[Events], ended: &[(Identity, u64)]) -> Vec<Step
             last = last.max(process.began_us.saturating_add(record.time_us));
             let action = match record.what {
                 What::Take | What::Change | What::GiveBack => Action::Record(*record),
+                What::Size => Action::Size(*record),
                 _ if refused => Action::Refused(*record),
                 _ => continue,
             };

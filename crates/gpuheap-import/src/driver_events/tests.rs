@@ -166,6 +166,21 @@ fn what_the_driver_said_is_kept_with_what_the_ledger_had_then() {
 }
 
 #[test]
+fn what_processes_were_told_of_the_device_closes_the_account_where_nobody_knows_better() {
+    let size = Record { kind: Kind::Physical, address: 70 * MIB, ..record(What::Size, 12, 0, 80 * MIB) };
+    let records = vec![record(What::Take, 10, 1, 4 * MIB), size];
+    let told = recording(vec![process(7, 1000, records.clone())], &Seen::default());
+    let [memory] = told.device_memory[..] else { panic!("{:?}", told.device_memory) };
+    assert_eq!((memory.time_us, memory.total, memory.free, memory.reserved), (1012, 80 * MIB, 70 * MIB, 4 * MIB));
+    assert_eq!((memory.own, memory.outside()), (None, 6 * MIB));
+    let better = DeviceMemory { time_us: 1011, total: 81 * MIB, ..DeviceMemory::default() };
+    let seen = Seen { memory: vec![better], ..Seen::default() };
+    let watched = recording(vec![process(7, 1000, records)], &seen);
+    assert_eq!(watched.device_memory.len(), 1);
+    assert_eq!(watched.device_memory[0].total, 81 * MIB);
+}
+
+#[test]
 fn what_is_missing_is_said() {
     let mut cut = process(7, 1000, vec![record(What::GiveBack, 10, 1, MIB)]);
     (cut.torn, cut.missed) = (2, 30);

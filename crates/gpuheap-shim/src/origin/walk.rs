@@ -1,4 +1,5 @@
 //! A walk up the stack, by the unwinder that comes along with the language.
+#![cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "ways are kept on x86-64 alone"))]
 
 use std::ffi::{c_int, c_void};
 

@@ -1,11 +1,14 @@
 //! Memory is charged to the library that asked for it, and the run's files say what happened.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use gpuheap_explain::{MomentName, PartKind};
+use gpuheap_import::driver_events::{self, Seen};
 use gpuheap_ledger::events::{self, Events, Record, What};
 use gpuheap_ledger::{Kind, ORIGINS, Origin, Reader};
 
@@ -211,6 +214,11 @@ fn the_run_s_file_says_what_happened_and_a_killed_program_s_is_whole() {
     assert_eq!(all.len(), 1);
     let Events { program, records, torn, missed, .. } = &all[0];
     assert!(program.starts_with("askers") && (*torn, *missed) == (0, 0), "{:?}", all[0]);
+    // The driver is asked for the size of the device once, after the first.
+    let size = records[1];
+    assert_eq!((size.what, size.device), (What::Size, 0));
+    assert!(size.address > 0 && size.address < size.bytes);
+    let records: Vec<Record> = records.iter().filter(|record| record.what != What::Size).copied().collect();
     let about: Vec<_> = records.iter().map(|Record { what, origin, bytes, .. }| (*what, *origin, *bytes)).collect();
     let expected = [
         (What::Take, Origin::CuBlas, 1000),
@@ -237,15 +245,71 @@ fn a_program_that_is_killed_while_its_threads_write_leaves_at_most_their_last_re
     child.wait().unwrap();
     let events = askers.events().remove(0);
     assert!(events.records.len() > 20_000 && events.torn <= 8, "{} torn", events.torn);
-    let mut alive = std::collections::BTreeMap::new();
+    let mut alive = BTreeMap::new();
     for Record { what, charge, bytes, .. } in events.records {
         let known = match what {
             What::Take => alive.insert(charge, bytes).is_none(),
             What::GiveBack => alive.remove(&charge) == Some(bytes),
+            What::Size => true,
             other => panic!("{other:?}"),
         };
         assert!(known, "charge {charge}");
     }
     // Half of what a thread takes it gives back.
     assert!(alive.len() > 5000);
+}
+
+#[test]
+fn the_recording_of_a_run_explains_what_the_ledger_says() {
+    // With large memory in one piece, and as chunks that can move.
+    for moving in ["0", "1"] {
+        explains_what_the_ledger_says(moving);
+    }
+}
+
+fn explains_what_the_ledger_says(moving: &str) {
+    let askers = Askers::new();
+    let (blas, nccl) = (askers.library("libcublas.so.12", &[]), askers.library("libnccl.so.2", &["-DDIRECT"]));
+    let torch = askers.library("libc10_cuda.so", &[]);
+    let steps = [
+        format!("{torch}={}", 40 << 20),
+        "free".to_owned(),
+        format!("{torch}={}", 20 << 20),
+        format!("{blas}={}", (8 << 20) + 1000),
+        format!("{nccl}={}", 4 << 20),
+        "own=5000".to_owned(),
+    ];
+    let other = [format!("{torch}={}", 2 << 20)];
+    let mut processes = [&steps[..], &other].map(|steps| {
+        let mut command = askers.command(steps);
+        Waiting(command.env("GPUHEAP_MOVE", moving).spawn().unwrap())
+    });
+    for process in &mut processes {
+        process.ready();
+    }
+    let ledger = Reader::open(&askers.rig.path("ledger")).unwrap().snapshot().unwrap();
+    let recording = driver_events::read(&askers.rig.path("run"), &Seen::default()).unwrap();
+    assert_eq!(recording.notes, []);
+    let options = gpuheap_explain::Options { at: Some(MomentName::End), ..Default::default() };
+    let report = gpuheap_explain::explain(&recording, &options).unwrap();
+
+    let mut held: BTreeMap<&str, u64> = BTreeMap::new();
+    for (origin, bytes) in ledger.living().flat_map(|process| Origin::ALL.into_iter().zip(process.origins[0])) {
+        *held.entry(origin.title()).or_default() += bytes;
+    }
+    held.retain(|_, bytes| *bytes > 0);
+    let libraries = report.ledger.iter().filter(|part| part.kind == PartKind::Class);
+    let told = libraries.map(|part| (part.part.as_str(), part.bytes.get())).collect::<BTreeMap<_, _>>();
+    assert_eq!(told, held);
+    let all: u64 = held.values().sum();
+    assert_eq!(ledger.used(0), all);
+    // Closed to what the driver says the device has.
+    let total = recording.device_memory[0].total;
+    assert_eq!(report.ledger.iter().map(|part| part.bytes.get()).sum::<u64>(), total);
+    let outside = report.ledger.iter().filter(|part| part.kind == PartKind::Outside).map(|part| part.bytes.get());
+    assert_eq!(total - outside.sum::<u64>(), all.next_multiple_of(512));
+    assert!(report.replay.exact && report.source.notes.is_empty(), "{:?}", report.source.notes);
+    if let Ok(path) = std::env::var("RECORDING") {
+        gpuheap_record::file::write(&recording, fs::File::create(path).unwrap()).unwrap();
+    }
 }
