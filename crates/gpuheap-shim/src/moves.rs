@@ -136,7 +136,8 @@ impl<'a> Mover<'a> {
             let Ok((charge, backing)) = on_device(self.moving, chunk.bytes, &chunk.prop, (chunk.kind, origin)) else {
                 return Ok(None);
             };
-            let Some((store, address)) = self.come(chunk, charge, backing)? else { return Ok(None) };
+            let Backing::Device(handle) = backing else { return Ok(None) };
+            let Some((store, address)) = self.come(chunk, charge, handle)? else { return Ok(None) };
             if let Err(error) = self.load(address, &store, chunk.bytes) {
                 // The content is where it was: so is the chunk.
                 let charge = Charge::hold(origin, Kind::Spilled, Some(chunk.device), chunk.bytes);
@@ -308,8 +309,12 @@ impl<'a> Mover<'a> {
     }
 
     /// Puts the device's memory behind the chunk's addresses. What was there is given to whoever copies it.
-    fn come(&self, chunk: &Chunk, charge: Charge, backing: Backing) -> Result<Option<(Store, DevicePtr)>, Error> {
-        let Backing::Device(handle) = backing else { return Ok(None) };
+    fn come(
+        &self,
+        chunk: &Chunk,
+        charge: Charge,
+        handle: AllocationHandle,
+    ) -> Result<Option<(Store, DevicePtr)>, Error> {
         let (former, address, access) = {
             let mut inner = chunk.inner();
             let (Some(former), Some(address)) = (inner.backing.take(), inner.address) else { return Ok(None) };

@@ -17,7 +17,7 @@ use gpuheap_cuda::raw::DeviceId;
 use gpuheap_ledger::State as Phase;
 
 use crate::chunks::{Backing, Chunk};
-use crate::moves::Rest;
+use crate::moves::{Mover, Rest};
 use crate::moving::{self, Moving};
 use crate::parameters::KERNELS;
 use crate::passes::{self, PASSES};
@@ -144,7 +144,7 @@ fn compare(state: &'static State) {
 fn carry_out(moving: &'static Moving, state: &State, plans: Vec<(DeviceId, Plan)>) {
     for (device, plan) in plans {
         let out = each_device(moving, &[(device, plan.goes)], |mover, chunks| mover.out(chunks, Rest::Behind));
-        let back = each_device(moving, &[(device, plan.comes)], |mover, chunks| mover.back(chunks));
+        let back = each_device(moving, &[(device, plan.comes)], Mover::back);
         state.ledger.slot().moved_out.fetch_add(out.bytes, Ordering::Relaxed);
         state.ledger.slot().moved_in.fetch_add(back.bytes, Ordering::Relaxed);
     }
