@@ -62,7 +62,7 @@ fn contents_budget_and_figures_hold_whatever_happens_at_once() {
         assert!(begun.elapsed() < Duration::from_secs(100), "it goes on and on: {naps} naps, {refused} refused");
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let which = usize::try_from(dice >> 60).unwrap() % processes.len();
-        let hold = dice >> 40 & 3 == 0;
+        let hold = (dice >> 40).is_multiple_of(4);
         match ask(&processes[which].socket, Request::Yield { keep: (dice >> 20 & 31) * MIB, hold }) {
             Some(Reply::Done(_)) => naps += 1,
             Some(Reply::Refused(_)) => refused += 1,
