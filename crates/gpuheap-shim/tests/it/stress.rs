@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use gpuheap_ledger::control::{self, Reply, Request};
 use gpuheap_ledger::{HOST, Reader};
 
-use crate::rig::{Driver, Rig};
+use crate::rig::{Driver, Rig, said};
 use crate::support::KERNELS;
 
 const MIB: u64 = 1 << 20;
@@ -41,6 +41,24 @@ fn start(rig: &Rig, client: &Path) -> Stressed {
     let socket = control::socket(&run, child.id());
     let output = thread::spawn(move || lines.map(Result::unwrap).collect());
     Stressed { child, socket, output }
+}
+
+#[test]
+fn what_kernels_use_comes_to_the_device_and_what_they_do_not_use_makes_room() {
+    let rig = Rig::new();
+    let (client, run, kernels) = (rig.client(), rig.path("run"), rig.path("kernels.ptx"));
+    std::fs::create_dir_all(&run).unwrap();
+    std::fs::write(&kernels, KERNELS).unwrap();
+    let mut command = rig.command(Driver::Shim, &client);
+    command.arg("hot").arg(&kernels).env("GPUHEAP_RUN", &run).env("GPUHEAP_LEDGER", rig.path("ledger"));
+    command.env("GPUHEAP_BUDGET", (40 * MIB).to_string()).env("GPUHEAP_SPILL", (64 * MIB).to_string());
+    let (said, charged) = said(&mut command);
+    assert_eq!((said.matches("alloc: 0").count(), charged.as_str()), (8, "end:\n"), "{said}");
+    let snapshot = Reader::open(&rig.path("ledger")).unwrap().snapshot().unwrap();
+    let process = &snapshot.processes[0];
+    // Three did not fit and are the ones that are used: they change places with three that are not.
+    assert_eq!((process.moved_in, process.moved_out), (24 * MIB, 24 * MIB));
+    assert_eq!((snapshot.peaks[0], snapshot.peaks[HOST]), (40 * MIB, 24 * MIB));
 }
 
 /// Asks a process for something. Nothing if it is gone.
