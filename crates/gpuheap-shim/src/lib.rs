@@ -81,6 +81,7 @@ mod converted;
 mod depth;
 mod devices;
 mod events;
+mod feedback;
 mod gate;
 mod host;
 mod ledger;
