@@ -82,6 +82,7 @@ mod devices;
 mod events;
 mod gate;
 mod host;
+mod ipc;
 mod ledger;
 mod linear;
 mod locked;

@@ -12,8 +12,21 @@ pub(crate) const MANY: u32 = 12;
 pub(crate) const ONE: u32 = 1;
 
 /// What names of such kernels have in them, in any case.
-const NAMES: &[&str] =
-    &["gemm", "gemv", "cutlass", "xmma", "cublas", "conv", "wgrad", "dgrad", "fprop", "flash", "fmha", "attention", "wgmma"];
+const NAMES: &[&str] = &[
+    "gemm",
+    "gemv",
+    "cutlass",
+    "xmma",
+    "cublas",
+    "conv",
+    "wgrad",
+    "dgrad",
+    "fprop",
+    "flash",
+    "fmha",
+    "attention",
+    "wgmma",
+];
 
 /// What is known, by the kernel's handle: 48 bits of it and the number. A newer one takes the place of one that is met
 /// there.

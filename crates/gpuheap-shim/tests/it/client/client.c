@@ -4,6 +4,7 @@
 
 #include "calls.h"
 #include "processes.h"
+#include "shares.h"
 #include "sleeps.h"
 #include "stress.h"
 
@@ -32,6 +33,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "nested")) nested();
     else if (!strcmp(what, "stress")) stress();
     else if (!strcmp(what, "sleeps")) sleeps();
+    else if (!strcmp(what, "shares")) shares();
     else if (!strcmp(what, "twice")) twice();
     else if (!strcmp(what, "devices")) devices();
     else if (!strcmp(what, "exec")) {
