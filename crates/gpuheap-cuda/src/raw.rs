@@ -225,6 +225,8 @@ pub mod pointer_attribute {
     pub const IS_MANAGED: u32 = 8;
     /// The device that it belongs to.
     pub const DEVICE_ORDINAL: u32 = 9;
+    /// Whether `cuIpcGetMemHandle` takes it.
+    pub const IS_LEGACY_IPC: u32 = 10;
     /// Where its allocation begins.
     pub const RANGE_START: u32 = 11;
     /// The size of its allocation.

@@ -185,7 +185,7 @@ fn put(place: *mut c_void, attribute: u32, value: u64) {
             // SAFETY: the caller gives room for what the attribute is.
             unsafe { place.cast::<u32>().write(value) };
         }
-        pointer_attribute::IS_MANAGED | pointer_attribute::MAPPED => {
+        pointer_attribute::IS_MANAGED | pointer_attribute::MAPPED | pointer_attribute::IS_LEGACY_IPC => {
             // SAFETY: as above.
             unsafe { place.cast::<u8>().write(u8::from(value != 0)) };
         }
@@ -230,6 +230,7 @@ impl State {
             pointer_attribute::RANGE_START => start as u64,
             pointer_attribute::RANGE_SIZE => bytes as u64,
             pointer_attribute::MAPPED => 1,
+            pointer_attribute::IS_LEGACY_IPC => u64::from(kind == Some(Kind::Linear)),
             pointer_attribute::MEMPOOL_HANDLE => match kind {
                 Some(Kind::Ordered { pool, .. }) => MemoryPool(pool).0 as u64,
                 _ => 0,

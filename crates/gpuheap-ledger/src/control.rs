@@ -6,6 +6,10 @@
 //! error the process is in the middle of a capture
 //! ```
 //!
+//! One request is answered with more than a line: `export`. Behind its answer, [`Pieces`], come descriptors of memory, as
+//! processes of one machine can give them to each other, some at a time; after each lot the other side says with one
+//! byte that it has them.
+//!
 //! A word of a reply that is not known is passed over, so that newer processes may say more; a request is refused if it
 //! has one, since it may mean something. Lines have at most [`LONGEST`] bytes.
 
@@ -39,6 +43,52 @@ pub enum Request {
     },
     /// To move its memory back and go on.
     Wake,
+    /// To pass memory of an allocation on, to another process of its run. The answer is [`Pieces`].
+    Export {
+        /// Where the allocation begins, in the process that is asked.
+        address: u64,
+        /// How long it is, in bytes.
+        bytes: u64,
+        /// What tells it from others that are or were at that address.
+        stamp: u64,
+    },
+}
+
+/// What goes before the descriptors of an allocation's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pieces {
+    /// Bytes of all pieces together.
+    pub bytes: u64,
+    /// Bytes of each but the last, which may be shorter. Never 0.
+    pub each: u64,
+}
+
+impl Pieces {
+    /// How many descriptors there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.bytes.div_ceil(self.each)
+    }
+}
+
+impl fmt::Display for Pieces {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "pieces bytes={} each={}", self.bytes, self.each)
+    }
+}
+
+impl FromStr for Pieces {
+    type Err = Error;
+
+    fn from_str(line: &str) -> Result<Self, Error> {
+        let (word, mut settings) = Settings::split(line)?;
+        if word != "pieces" {
+            return Err(Error::Word(short(word)));
+        }
+        let bytes = settings.take("bytes", number)?.ok_or(Error::Missing("bytes"))?;
+        let each = settings.take("each", |text| number(text).filter(|each| *each > 0))?;
+        Ok(Self { bytes, each: each.ok_or(Error::Missing("each"))? })
+    }
 }
 
 /// What a process answers.
@@ -100,6 +150,9 @@ impl fmt::Display for Request {
             Self::Status => formatter.write_str("status"),
             Self::Yield { keep, hold } => write!(formatter, "yield keep={keep} hold={}", u8::from(*hold)),
             Self::Wake => formatter.write_str("wake"),
+            Self::Export { address, bytes, stamp } => {
+                write!(formatter, "export address={address} bytes={bytes} stamp={stamp}")
+            }
         }
     }
 }
@@ -112,6 +165,11 @@ impl FromStr for Request {
         let request = match word {
             "status" => Self::Status,
             "wake" => Self::Wake,
+            "export" => Self::Export {
+                address: settings.take("address", number)?.ok_or(Error::Missing("address"))?,
+                bytes: settings.take("bytes", number)?.ok_or(Error::Missing("bytes"))?,
+                stamp: settings.take("stamp", number)?.ok_or(Error::Missing("stamp"))?,
+            },
             "yield" => {
                 let keep = settings.take("keep", number)?.unwrap_or(0);
                 let flag = |text: &str| ["0", "1"].iter().position(|flag| *flag == text);
@@ -266,6 +324,12 @@ mod tests {
         assert_eq!("yield".parse(), Ok(Request::Yield { keep: 0, hold: false }));
         assert_eq!("yield hold=1 keep=5".parse(), Ok(Request::Yield { keep: 5, hold: true }));
         assert_eq!(Request::Yield { keep: 5, hold: true }.to_string(), "yield keep=5 hold=1");
+        let export = Request::Export { address: 7, bytes: 8, stamp: 9 };
+        assert_eq!(export.to_string(), "export address=7 bytes=8 stamp=9");
+        assert_eq!("export stamp=9 bytes=8 address=7".parse(), Ok(export));
+        let pieces = Pieces { bytes: 70, each: 32 };
+        assert_eq!((pieces.to_string().as_str(), pieces.count()), ("pieces bytes=70 each=32", 3));
+        assert_eq!("pieces each=32 bytes=70 later=1".parse(), Ok(pieces));
         let done = Done { state: State::Asleep, bytes: 1, host: 2, moved: 3, kept: 4, seconds: 0.5 };
         let line = "ok state=asleep bytes=1 seconds=0.5 moved=3 kept=4 host=2";
         assert_eq!(Reply::Done(done).to_string(), line);
@@ -304,6 +368,10 @@ mod tests {
             "yield keep=1 force=1",
             "yield\nwake",
             "yield keep=１",
+            "export",
+            "export address=1 bytes=2",
+            "export address=1 bytes=2 stamp=3 pieces=4",
+            "export address=0x1 bytes=2 stamp=3",
         ] {
             assert!(line.parse::<Request>().is_err(), "{line:?}");
         }
@@ -324,6 +392,9 @@ mod tests {
             "okay state=asleep",
         ] {
             assert!(line.parse::<Reply>().is_err(), "{line:?}");
+        }
+        for line in ["pieces", "pieces bytes=1", "pieces bytes=1 each=0", "pieces bytes=-1 each=1", "error no"] {
+            assert!(line.parse::<Pieces>().is_err(), "{line:?}");
         }
         let long = format!("yield keep={}", "1".repeat(LONGEST));
         assert_eq!(long.parse::<Request>(), Err(Error::Long));
@@ -357,8 +428,9 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn requests_come_back(keep: u64, hold: bool) {
-            for request in [Request::Status, Request::Wake, Request::Yield { keep, hold }] {
+        fn requests_come_back(keep: u64, hold: bool, [address, bytes, stamp]: [u64; 3]) {
+            let export = Request::Export { address, bytes, stamp };
+            for request in [Request::Status, Request::Wake, Request::Yield { keep, hold }, export] {
                 prop_assert_eq!(request.to_string().parse(), Ok(request));
             }
         }
@@ -371,12 +443,13 @@ mod tests {
         #[test]
         fn no_line_is_too_much(line in any::<String>()) {
             let _ = line.parse::<Request>().map(|request| request.to_string().parse::<Request>().unwrap());
+            let _ = line.parse::<Pieces>().map(|pieces| pieces.count());
             let _ = line.parse::<Reply>().map(|reply| reply.to_string().parse::<Reply>().unwrap());
         }
 
         #[test]
         fn settings_in_any_form_are_taken_or_named(
-            word in "status|yield|wake|ok|error",
+            word in "status|yield|wake|export|ok|error",
             settings in prop::collection::vec(("[a-z=]{0,5}|keep|hold|state|bytes", "[0-9a-z.=-]{0,8}"), 0..5),
         ) {
             let settings: Vec<String> = settings.iter().map(|(name, value)| format!(" {name}={value}")).collect();

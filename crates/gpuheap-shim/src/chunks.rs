@@ -144,6 +144,14 @@ impl Chunk {
         self.inner().is_pinned = true;
     }
 
+    /// Keeps it on its device from now on, if it is there; gives the driver's handle of it then.
+    pub(crate) fn pin_on_device(&self) -> Option<AllocationHandle> {
+        let mut inner = self.inner();
+        let Some(Backing::Device(handle)) = inner.backing else { return None };
+        inner.is_pinned = true;
+        Some(handle)
+    }
+
     /// Maps it for the program.
     pub(crate) fn map(&self, moving: &Moving, address: DevicePtr, bytes: usize, offset: usize, flags: u64) -> Code {
         let handle = self.handle();

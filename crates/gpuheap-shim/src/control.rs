@@ -1,5 +1,6 @@
-//! A thread of the process that listens to `gpuheap yield`, `wake` and `ps`, at a socket in the folder of the run that
-//! only its user can reach, and that wakes the process up when a thread of the program waits at the gate.
+//! A thread of the process that listens to `gpuheap yield`, `wake` and `ps` and to processes of the run that open memory of
+//! this one, at a socket in the folder of the run that only its user can reach, and that wakes the process up when a
+//! thread of the program waits at the gate.
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
@@ -16,7 +17,7 @@ use gpuheap_ledger::control::{self, Reply, Request};
 use crate::depth::Inside;
 use crate::moving::{self, Moving};
 use crate::state::{self, State};
-use crate::{placement, sleep};
+use crate::{ipc, placement, sleep};
 
 /// How long somebody may take to say what they want.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -99,23 +100,32 @@ impl Control {
 
     fn answer(&self, mut stream: UnixStream) {
         let prepared = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(PATIENCE)));
-        if prepared.and_then(|()| stream.set_write_timeout(Some(PATIENCE))).is_err() {
+        let prepared = prepared.and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+        if prepared.is_err() || !is_of_own_user(&stream) {
             return;
         }
         let reply = match control::receive(&mut stream) {
             Ok(line) => match line.parse::<Request>() {
-                Ok(request) => self.carry_out(request),
-                Err(error) => Reply::Refused(error.to_string()),
+                Ok(request) => self.carry_out(request, &stream),
+                Err(error) => Some(Reply::Refused(error.to_string())),
             },
             Err(_) => return,
         };
-        // Whoever asked may be gone.
-        let _ = control::send(&mut stream, &reply);
+        if let Some(reply) = reply {
+            // Whoever asked may be gone.
+            let _ = control::send(&mut stream, &reply);
+        }
     }
 
-    fn carry_out(&self, request: Request) -> Reply {
+    /// Gives what is left to answer.
+    fn carry_out(&self, request: Request, stream: &UnixStream) -> Option<Reply> {
         let result = match request {
             Request::Status => Ok(sleep::status(self.state)),
+            Request::Export { address, bytes, stamp } => {
+                return ipc::pass_on(self.moving, self.state, stream, (address, bytes, stamp))
+                    .err()
+                    .map(Reply::Refused);
+            }
             Request::Yield { keep, hold } => {
                 let slept = sleep::fall_asleep(self.moving, self.state, keep);
                 if slept.is_ok() {
@@ -128,7 +138,7 @@ impl Control {
                 self.wake()
             }
         };
-        result.map_or_else(|refused| Reply::Refused(refused.to_string()), Reply::Done)
+        Some(result.map_or_else(|refused| Reply::Refused(refused.to_string()), Reply::Done))
     }
 
     /// Wakes up, with some patience for room.
@@ -141,6 +151,18 @@ impl Control {
             }
         }
     }
+}
+
+/// Whether the other side is a process of the same user, or of the one who may do everything anyway.
+fn is_of_own_user(stream: &UnixStream) -> bool {
+    let mut other = libc::ucred { pid: 0, uid: libc::uid_t::MAX, gid: libc::gid_t::MAX };
+    let mut bytes = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    // SAFETY: `other` has as many bytes as are told, and outlives the call.
+    let code = unsafe { libc::getsockopt(stream.as_raw_fd(), level, name, (&raw mut other).cast(), &raw mut bytes) };
+    // SAFETY: takes nothing.
+    let own = unsafe { libc::geteuid() };
+    code == 0 && (other.uid == own || other.uid == 0)
 }
 
 /// Blocks all signals of the calling thread; what was blocked before is given back.

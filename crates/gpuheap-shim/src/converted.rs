@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gpuheap_cuda::raw::{AccessDesc, AllocationProp, Code, DeviceId, DevicePtr, MemLocation, location};
+use gpuheap_cuda::Attribute;
+use gpuheap_cuda::raw::{self, AccessDesc, AllocationProp, Code, DeviceId, DevicePtr, MemLocation, location};
 
 use crate::charge::Kind;
 use crate::chunks::{Chunk, own_access};
@@ -17,7 +18,9 @@ use crate::{moves, real};
 /// The granularity of physical memory on all devices so far, and the least that is worth to be moved.
 pub(crate) const UNIT: usize = 2 << 20;
 /// The most that moves as one. Smaller costs more calls, larger moves more than is wanted.
-const PIECE: usize = 32 << 20;
+pub(crate) const PIECE: usize = 32 << 20;
+/// Whether physical memory of a device can be passed on as a descriptor of a file.
+const DESCRIPTORS: Attribute = Attribute(103);
 
 /// One allocation.
 #[derive(Debug)]
@@ -29,6 +32,18 @@ struct Converted {
     context: usize,
     device: DeviceId,
     pieces: Vec<Arc<Chunk>>,
+    /// What tells it from all others, in all processes and at all times. 0 until somebody asks.
+    stamp: u64,
+}
+
+/// What others need to know of one that is passed on.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) start: DevicePtr,
+    pub(crate) asked: usize,
+    pub(crate) bytes: usize,
+    pub(crate) stamp: u64,
+    pub(crate) pieces: Vec<Arc<Chunk>>,
 }
 
 /// All of them, and who reaches them.
@@ -37,6 +52,8 @@ pub(crate) struct Table {
     by_address: BTreeMap<usize, Converted>,
     /// Devices whose memory another device reaches, and that one.
     peers: BTreeSet<(DeviceId, DeviceId)>,
+    /// By device, what its memory can be passed on as, as far as is known.
+    handle_types: BTreeMap<DeviceId, u32>,
     /// Freed while a graph was being recorded, when nobody may wait for a device.
     late: Vec<(usize, Converted)>,
 }
@@ -116,6 +133,46 @@ pub(crate) fn range(address: DevicePtr) -> Option<(DevicePtr, usize)> {
     (address.0 - start < converted.bytes).then_some((DevicePtr(*start), converted.asked))
 }
 
+/// The one at an address, to be passed on. Nothing if it cannot be.
+pub(crate) fn share(address: DevicePtr) -> Option<Shared> {
+    let mut table = lock(&state::get().converted);
+    let (start, converted) = table.by_address.range_mut(..=address.0).next_back()?;
+    if address.0 - start >= converted.bytes {
+        return None;
+    }
+    if converted.stamp == 0 {
+        converted.stamp = random()?;
+    }
+    converted.shared(*start)
+}
+
+/// The one that begins at an address, has so many bytes and that stamp.
+pub(crate) fn shared(address: u64, bytes: u64, stamp: u64) -> Option<Shared> {
+    let address = usize::try_from(address).ok()?;
+    let table = lock(&state::get().converted);
+    let converted = table.by_address.get(&address)?;
+    (converted.bytes as u64 == bytes && converted.stamp == stamp && stamp != 0).then(|| converted.shared(address))?
+}
+
+/// A number that nobody guesses, and never 0.
+fn random() -> Option<u64> {
+    let mut number = 0_u64;
+    // SAFETY: eight bytes, to a number that outlives the call.
+    let read = unsafe { libc::getrandom((&raw mut number).cast(), size_of::<u64>(), 0) };
+    (read == 8).then_some(number.max(1))
+}
+
+/// What memory of a device is to be passed on as.
+fn handle_types(moving: &Moving, device: DeviceId) -> u32 {
+    let known = lock(&state::get().converted).handle_types.get(&device).copied();
+    known.unwrap_or_else(|| {
+        let can = moving.device(device).and_then(|device| device.attribute(DESCRIPTORS)).is_ok_and(|can| can != 0);
+        let types = if can { raw::HANDLE_FILE_DESCRIPTOR } else { 0 };
+        lock(&state::get().converted).handle_types.insert(device, types);
+        types
+    })
+}
+
 /// All chunks of all of them.
 pub(crate) fn chunks() -> Vec<Arc<Chunk>> {
     let table = lock(&state::get().converted);
@@ -162,7 +219,7 @@ impl Converted {
         if !code.is_success() {
             return Err(code);
         }
-        let mut converted = Self { asked, bytes, context, device, pieces: Vec::new() };
+        let mut converted = Self { asked, bytes, context, device, pieces: Vec::new(), stamp: 0 };
         match converted.fill(moving, address) {
             Ok(()) => Ok((address, converted)),
             Err(code) => {
@@ -174,11 +231,21 @@ impl Converted {
 
     /// Puts memory behind all addresses.
     fn fill(&mut self, moving: &Moving, address: DevicePtr) -> Result<(), Code> {
-        let prop = AllocationProp::at(MemLocation { kind: location::DEVICE, id: self.device });
+        let mut prop = AllocationProp::at(MemLocation { kind: location::DEVICE, id: self.device });
+        // So that other processes can have it: `cuIpcGetMemHandle` is for memory of `cuMemAlloc`, and this is to be such.
+        prop.handle_types = handle_types(moving, self.device);
         let mut filled = 0;
         while filled < self.bytes {
             let bytes = PIECE.min(self.bytes - filled);
-            let piece = Chunk::new(moving, bytes, prop, Kind::Linear)?;
+            let piece = match Chunk::new(moving, bytes, prop, Kind::Linear) {
+                // Some sandboxes have the devices and not the descriptors.
+                Err(Code::NOT_SUPPORTED | Code::NOT_PERMITTED) if prop.handle_types != 0 => {
+                    lock(&state::get().converted).handle_types.insert(self.device, 0);
+                    prop.handle_types = 0;
+                    continue;
+                }
+                made => made?,
+            };
             let mapped = piece.map(moving, DevicePtr(address.0 + filled), bytes, 0, 0);
             if !mapped.is_success() {
                 return Err(mapped);
@@ -202,6 +269,18 @@ impl Converted {
             piece.granted(access);
         }
         Ok(())
+    }
+
+    /// What others need to know of it, if all of it can be passed on.
+    fn shared(&self, start: usize) -> Option<Shared> {
+        let can = |piece: &Arc<Chunk>| piece.prop.handle_types & raw::HANDLE_FILE_DESCRIPTOR != 0;
+        self.pieces.iter().all(can).then(|| Shared {
+            start: DevicePtr(start),
+            asked: self.asked,
+            bytes: self.bytes,
+            stamp: self.stamp,
+            pieces: self.pieces.clone(),
+        })
     }
 
     /// Takes all of it away. Nothing may use it any more.

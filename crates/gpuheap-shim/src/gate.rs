@@ -84,6 +84,22 @@ impl Gate {
         }
     }
 
+    /// Steps out for a while, so that the gate can close meanwhile, and passes again before it comes back. Only for a
+    /// thread that passes, and for work that touches nothing that moves: such as to wait for another process, which may
+    /// be waiting for this one to come to rest.
+    pub(crate) fn outside<T>(&self, work: impl FnOnce() -> T) -> T {
+        /// In again, even if the work panics: the pass will be counted down once more.
+        struct In<'a>(&'a Gate);
+        impl Drop for In<'_> {
+            fn drop(&mut self) {
+                std::mem::forget(self.0.enter());
+            }
+        }
+        self.passing[shard()].0.fetch_sub(1, Ordering::Release);
+        let _in = In(self);
+        work()
+    }
+
     #[cold]
     fn wait(&self) {
         self.waiting.fetch_add(1, Ordering::SeqCst);
@@ -180,6 +196,16 @@ mod tests {
             drop(closed);
         });
         assert!(!gate.is_wanted());
+    }
+
+    #[test]
+    fn whoever_steps_out_lets_it_close_and_comes_in_again_when_it_opens() {
+        let gate = Gate::new();
+        let pass = gate.enter();
+        gate.outside(|| drop(gate.close(Duration::ZERO).unwrap()));
+        assert!(gate.close(Duration::ZERO).is_none(), "in again");
+        drop(pass);
+        drop(gate.close(Duration::ZERO).unwrap());
     }
 
     #[test]

@@ -84,6 +84,7 @@ mod events;
 mod feedback;
 mod gate;
 mod host;
+mod ipc;
 mod ledger;
 mod linear;
 mod locked;

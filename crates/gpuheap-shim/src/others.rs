@@ -1,10 +1,9 @@
-//! Arrays, graphs, memory of other processes and other interfaces.
+//! Arrays, graphs, memory of other interfaces.
 
 use std::ffi::{c_uint, c_void};
 
 use gpuheap_cuda::raw::{
-    AllocNodeParams, Array, Array3dDesc, ArrayDesc, Code, DeviceId, DevicePtr, ExternalMemory, Graph, GraphNode,
-    IpcHandle, MipmappedArray,
+    AllocNodeParams, Array, Array3dDesc, ArrayDesc, Code, DeviceId, ExternalMemory, Graph, GraphNode, MipmappedArray,
 };
 
 use crate::around::{Call, result};
@@ -112,18 +111,6 @@ pub(crate) fn refresh_graphs() {
             charge.set(bytes);
         }
     }
-}
-
-pub(crate) fn open(call: Call<'_>, address: *mut DevicePtr, _handle: IpcHandle, _flags: c_uint) -> Code {
-    let code = call();
-    if code.is_success()
-        && let Some(address) = result(address)
-        && let Some(charge) = Charge::take(Kind::Imported, None, real::range_bytes(address).unwrap_or(0))
-    {
-        let context = real::current().map_or(0, |(context, _)| context);
-        state::get().put(Key::Address(address.0), Allocation { charge, context });
-    }
-    code
 }
 
 pub(crate) fn import_external(call: Call<'_>, memory: *mut ExternalMemory, wanted: *const c_void) -> Code {

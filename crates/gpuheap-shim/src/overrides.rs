@@ -10,7 +10,7 @@ use gpuheap_cuda::raw::{
 };
 
 use crate::around::around;
-use crate::{contexts, linear, ordered, others, paging, pointers, real, resolve, sizes, submissions};
+use crate::{contexts, ipc, linear, ordered, others, paging, pointers, real, resolve, sizes, submissions};
 
 /// All functions of this library that stand for one of the driver, by the symbols that are exported. A function's place
 /// here is its number.
@@ -123,15 +123,16 @@ overrides! {
     cuMemRetainAllocationHandle(handle: *mut AllocationHandle, address: *mut c_void) => paging::retain;
     cuMemImportFromShareableHandle(handle: *mut AllocationHandle, shared: *mut c_void, kind: c_uint) => paging::import;
 
-    cuIpcOpenMemHandle(address: *mut DevicePtr, handle: IpcHandle, flags: c_uint) => others::open;
-    cuIpcOpenMemHandle_v2(address: *mut DevicePtr, handle: IpcHandle, flags: c_uint) => others::open;
+    cuIpcGetMemHandle(handle: *mut IpcHandle, address: DevicePtr) => ipc::get;
+    cuIpcOpenMemHandle(address: *mut DevicePtr, handle: IpcHandle, flags: c_uint) => ipc::open;
+    cuIpcOpenMemHandle_v2(address: *mut DevicePtr, handle: IpcHandle, flags: c_uint) => ipc::open;
+    cuIpcCloseMemHandle(address: DevicePtr) => ipc::close;
     cuMemGetAddressRange_v2(start: *mut DevicePtr, bytes: *mut usize, address: DevicePtr) => pointers::range;
     cuPointerGetAttribute(value: *mut c_void, attribute: c_uint, address: DevicePtr) => pointers::attribute;
     cuPointerGetAttributes(
         count: c_uint, attributes: *const c_uint, values: *const *mut c_void, address: DevicePtr,
     ) => pointers::attributes;
     cuCtxEnablePeerAccess(context: Context, flags: c_uint) => contexts::enable_peer;
-    cuIpcCloseMemHandle(address: DevicePtr) => linear::free;
     cuArrayCreate_v2(array: *mut Array, wanted: *const ArrayDesc) => others::create_array;
     cuArray3DCreate_v2(array: *mut Array, wanted: *const Array3dDesc) => others::create_array_3d;
     cuArrayDestroy(array: Array) => others::destroy_array;

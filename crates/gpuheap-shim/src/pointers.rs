@@ -5,10 +5,10 @@ use std::ffi::{c_uint, c_void};
 use gpuheap_cuda::raw::{Code, DevicePtr, memory_type, pointer_attribute};
 
 use crate::around::Call;
-use crate::{converted, moving, paging};
+use crate::{converted, ipc, moving, paging};
 
 pub(crate) fn range(call: Call<'_>, start: *mut DevicePtr, bytes: *mut usize, address: DevicePtr) -> Code {
-    let Some((found, size)) = converted::range(address) else { return call() };
+    let Some((found, size)) = whole(address) else { return call() };
     put(start, found);
     put(bytes, size);
     Code::SUCCESS
@@ -56,17 +56,24 @@ fn correct(value: *mut c_void, attribute: c_uint, address: DevicePtr) {
             }
         }
         pointer_attribute::RANGE_START => {
-            if let Some((start, _)) = converted::range(address) {
+            if let Some((start, _)) = whole(address) {
                 put(value.cast(), start);
             }
         }
         pointer_attribute::RANGE_SIZE => {
-            if let Some((_, bytes)) = converted::range(address) {
+            if let Some((_, bytes)) = whole(address) {
                 put(value.cast(), bytes);
             }
         }
+        // A byte, as it is a truth value: whether the driver writes more of it or not, the rest is zero already.
+        pointer_attribute::IS_LEGACY_IPC if converted::range(address).is_some() => put(value.cast(), 1_u8),
         _ => {}
     }
+}
+
+/// Where the allocation that consists of several pieces begins, and its size.
+fn whole(address: DevicePtr) -> Option<(DevicePtr, usize)> {
+    converted::range(address).or_else(|| ipc::range(address))
 }
 
 fn put<T>(place: *mut T, value: T) {

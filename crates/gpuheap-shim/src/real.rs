@@ -89,6 +89,7 @@ questions! {
     cuMemGetInfo_v2: fn(*mut usize, *mut usize);
     cuMemGetAddressRange_v2: fn(*mut DevicePtr, *mut usize, DevicePtr);
     cuMemExportToShareableHandle: fn(*mut c_void, AllocationHandle, c_uint, u64);
+    cuMemImportFromShareableHandle: fn(*mut AllocationHandle, *mut c_void, c_uint);
     cuMulticastBindMem: fn(AllocationHandle, usize, AllocationHandle, usize, usize, u64);
     cuMulticastBindMem_v2: fn(AllocationHandle, DeviceId, usize, AllocationHandle, usize, usize, u64);
     cuCtxPushCurrent_v2: fn(raw::Context);
@@ -202,6 +203,16 @@ pub(crate) fn export(shared: *mut c_void, handle: AllocationHandle, kind: c_uint
     let Some(ask) = questions().cuMemExportToShareableHandle else { return Code::NOT_FOUND };
     // SAFETY: the program's own call, but for the handle.
     unsafe { ask(shared, handle, kind, flags) }
+}
+
+/// Takes memory that was passed on as a descriptor of a file.
+pub(crate) fn import(descriptor: c_int) -> Result<AllocationHandle, Code> {
+    let mut handle = AllocationHandle(0);
+    let Some(ask) = questions().cuMemImportFromShareableHandle else { return Err(Code::NOT_FOUND) };
+    let shared = std::ptr::without_provenance_mut(usize::try_from(descriptor).map_err(|_| Code::INVALID_VALUE)?);
+    // SAFETY: `handle` outlives the call; where a descriptor is wanted, it stands for the pointer itself.
+    let code = unsafe { ask(&raw mut handle, shared, raw::HANDLE_FILE_DESCRIPTOR) };
+    if code.is_success() { Ok(handle) } else { Err(code) }
 }
 
 /// Binds memory to a multicast object.

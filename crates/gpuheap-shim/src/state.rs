@@ -18,7 +18,7 @@ use crate::ledger::{Ledger, Limits};
 use crate::moving::Moving;
 use crate::paging::Paging;
 use crate::quiet::Waiter;
-use crate::{converted, host};
+use crate::{converted, host, ipc};
 
 /// What is known by its address or its handle.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -58,6 +58,8 @@ pub(crate) struct State {
     contexts: Mutex<BTreeSet<usize>>,
     /// `cuMemAlloc` in chunks.
     pub(crate) converted: Mutex<converted::Table>,
+    /// Memory of other processes of the run.
+    pub(crate) opened: Mutex<ipc::Table>,
     /// What moving memory needs.
     pub(crate) moving: OnceLock<Option<Moving>>,
     /// What all work for devices passes.
@@ -123,6 +125,7 @@ impl State {
             primaries: Mutex::default(),
             contexts: Mutex::default(),
             converted: Mutex::default(),
+            opened: Mutex::default(),
             moving: OnceLock::new(),
             gate: Gate::new(),
             turn: Mutex::default(),
@@ -185,6 +188,7 @@ impl State {
     pub(crate) fn drop_context(&self, context: usize) {
         self.forget_context(context);
         converted::drop_context(context);
+        ipc::drop_context(context);
         for shard in &self.shards {
             lock(shard).retain(|_, allocation| allocation.context != context);
         }

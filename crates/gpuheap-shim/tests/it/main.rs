@@ -8,6 +8,7 @@ mod loading;
 mod origins;
 mod programs;
 mod rig;
+mod sharing;
 mod sleeping;
 mod stress;
 mod support;

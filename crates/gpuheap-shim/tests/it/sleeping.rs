@@ -18,15 +18,15 @@ const MOVABLE: u64 = (2 + 4 + 36 + 3 * 4) * MIB;
 /// What stays: memory of a small size.
 const SMALL: u64 = 1000;
 
-struct Program {
-    child: Child,
+pub(crate) struct Program {
+    pub(crate) child: Child,
     input: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
-    socket: PathBuf,
+    pub(crate) socket: PathBuf,
 }
 
 impl Program {
-    fn start(rig: &Rig, what: &str, settings: &[(&str, String)]) -> Self {
+    pub(crate) fn start(rig: &Rig, what: &str, settings: &[(&str, String)]) -> Self {
         let run = rig.path("run");
         std::fs::create_dir_all(&run).unwrap();
         let mut command: Command = rig.command(Driver::Shim, &rig.client());
@@ -41,9 +41,16 @@ impl Program {
         program
     }
 
+    /// Tells it something and reads its answer of one line.
+    #[track_caller]
+    pub(crate) fn answer(&mut self, line: &str) -> String {
+        self.tell(line);
+        self.lines.next().unwrap_or_else(|| panic!("the end instead of an answer to `{line}`")).unwrap()
+    }
+
     /// Reads on to a line.
     #[track_caller]
-    fn said(&mut self, wanted: &str) -> Vec<String> {
+    pub(crate) fn said(&mut self, wanted: &str) -> Vec<String> {
         let mut before = Vec::new();
         loop {
             let line = self.lines.next().unwrap_or_else(|| panic!("the end before `{wanted}`: {before:?}")).unwrap();
@@ -54,21 +61,21 @@ impl Program {
         }
     }
 
-    fn ask(&self, request: Request) -> Reply {
+    pub(crate) fn ask(&self, request: Request) -> Reply {
         let mut stream = UnixStream::connect(&self.socket).unwrap();
         control::send(&mut stream, &request).unwrap();
         control::receive(&mut stream).unwrap().parse().unwrap()
     }
 
     #[track_caller]
-    fn done(&self, request: Request) -> Done {
+    pub(crate) fn done(&self, request: Request) -> Done {
         match self.ask(request) {
             Reply::Done(done) => done,
             Reply::Refused(why) => panic!("{request}: {why}"),
         }
     }
 
-    fn tell(&mut self, line: &str) {
+    pub(crate) fn tell(&mut self, line: &str) {
         writeln!(self.input, "{line}").unwrap();
     }
 
@@ -79,7 +86,7 @@ impl Program {
         assert_eq!(self.said(&format!("looked at {pieces}")), Vec::<String>::new());
     }
 
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         drop(self.input);
         let rest: Vec<String> = self.lines.map(Result::unwrap).collect();
         assert!(self.child.wait().unwrap().success(), "{rest:?}");
@@ -87,7 +94,7 @@ impl Program {
     }
 }
 
-fn yields(keep: u64, hold: bool) -> Request {
+pub(crate) fn yields(keep: u64, hold: bool) -> Request {
     Request::Yield { keep, hold }
 }
 
