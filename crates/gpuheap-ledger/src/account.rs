@@ -102,11 +102,26 @@ impl<'a> Account<'a> {
     #[must_use]
     pub fn take(&self, kind: Kind, device: usize, bytes: u64) -> bool {
         let taken = self.try_take(kind, device, bytes);
-        if let (false, Some(limit)) = (taken, limit_of(kind, device)) {
+        if !taken {
+            self.refuse(kind, device, bytes);
+        }
+        taken
+    }
+
+    /// Notes that a request of so many bytes was refused.
+    pub fn refuse(&self, kind: Kind, device: usize, bytes: u64) {
+        if let Some(limit) = limit_of(kind, device) {
             let figures = [bytes, self.used(limit), self.limit(limit)];
             self.shared.denials.note((self.member.process, self.member.name), device, kind, figures);
         }
-        taken
+    }
+
+    /// Whether so many bytes more would go beyond the limit, just now.
+    #[must_use]
+    pub fn exceeds(&self, kind: Kind, device: usize, bytes: u64) -> bool {
+        limit_of(kind, device)
+            .filter(|limit| self.is_limited(*limit))
+            .is_some_and(|limit| self.used(limit).saturating_add(bytes) > self.limit(limit))
     }
 
     /// The same, for a request that has another chance if this fails: nothing is noted.

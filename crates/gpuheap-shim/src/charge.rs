@@ -58,6 +58,15 @@ impl Charge {
         taken.then(|| Self::begin(origin, kind, place, bytes))
     }
 
+    /// Tells that a request was refused whose parts were tried without a word: those who look at the run are told of all of
+    /// it.
+    pub(crate) fn refuse(kind: Kind, device: Option<DeviceId>, bytes: usize) {
+        let (place, bytes) = (place(device), sane(bytes as u64));
+        if state::get().ledger.refuse(kind, place, bytes) {
+            events::note(What::Denied, Memory { kind, origin: origin::of_caller(), place, bytes }, 0);
+        }
+    }
+
     /// Charges bytes that are taken already, or that nobody may refuse.
     pub(crate) fn hold(origin: Origin, kind: Kind, device: Option<DeviceId>, bytes: usize) -> Self {
         let (place, bytes) = (place(device), sane(bytes as u64));

@@ -83,7 +83,8 @@ pub(crate) fn is_movable(prop: &AllocationProp, flags: u64) -> bool {
 }
 
 impl Chunk {
-    /// Memory for a chunk, on its device if the budget and the device have it, else on the host if that is allowed.
+    /// Memory for a chunk, on its device if the budget and the device have it, else on the host if that is allowed. Of a
+    /// refusal nobody is told here: it may be one of many parts.
     pub(crate) fn new(moving: &Moving, bytes: usize, prop: AllocationProp, kind: Kind) -> Result<Arc<Self>, Code> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let device = prop.location.id;
@@ -229,18 +230,14 @@ impl Drop for Chunk {
     }
 }
 
-/// Memory on the device, within the budget.
+/// Memory on the device, within the budget. Whoever asked for it tells if it was refused.
 pub(crate) fn on_device(
     moving: &Moving,
     bytes: usize,
     prop: &AllocationProp,
     (kind, origin): (Kind, Origin),
 ) -> Result<(Charge, Backing), Code> {
-    let device = Some(prop.location.id);
-    // Where the host may stand in, that the budget is used up is no refusal.
-    let take = if moving.spills() { Charge::try_take_for } else { Charge::take_for };
-    let charge = take(origin, kind, device, bytes);
-    let charge = charge.ok_or(Code::OUT_OF_MEMORY)?;
+    let charge = Charge::try_take_for(origin, kind, Some(prop.location.id), bytes).ok_or(Code::OUT_OF_MEMORY)?;
     let mut handle = AllocationHandle(0);
     // SAFETY: `handle` and `prop` outlive the call.
     let code = unsafe { (moving.api().cuMemCreate)(&raw mut handle, bytes, prop, 0) };
@@ -248,7 +245,7 @@ pub(crate) fn on_device(
 }
 
 fn on_host(moving: &Moving, bytes: usize, device: DeviceId, origin: Origin) -> Result<(Charge, Backing), Code> {
-    let charge = Charge::take_for(origin, Kind::Spilled, Some(device), bytes).ok_or(Code::OUT_OF_MEMORY)?;
+    let charge = Charge::try_take_for(origin, Kind::Spilled, Some(device), bytes).ok_or(Code::OUT_OF_MEMORY)?;
     placement::watch();
     // What the host does not have is for the program memory that the device does not have.
     let piece = moving.device(device).and_then(|device| moving.mapped.take(&device, bytes));

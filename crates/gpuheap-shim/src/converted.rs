@@ -9,7 +9,7 @@ use std::sync::Arc;
 use gpuheap_cuda::Attribute;
 use gpuheap_cuda::raw::{self, AccessDesc, AllocationProp, Code, DeviceId, DevicePtr, MemLocation, location};
 
-use crate::charge::Kind;
+use crate::charge::{Charge, Kind};
 use crate::chunks::{Chunk, own_access};
 use crate::moving::{self, Moving};
 use crate::state::{self, lock};
@@ -72,7 +72,10 @@ pub(crate) fn allocate(place: *mut DevicePtr, asked: usize) -> Option<Code> {
             unsafe { place.write(address) };
             Some(Code::SUCCESS)
         }
-        Err(Code::OUT_OF_MEMORY) => Some(Code::OUT_OF_MEMORY),
+        Err(Code::OUT_OF_MEMORY) => {
+            Charge::refuse(Kind::Linear, Some(device), bytes);
+            Some(Code::OUT_OF_MEMORY)
+        }
         // A driver that cannot do it that way may still do it its own way.
         Err(_) => None,
     }

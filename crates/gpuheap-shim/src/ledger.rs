@@ -60,6 +60,15 @@ impl Ledger {
         taken
     }
 
+    /// Notes that a request was refused, if it is the limit that refused it.
+    pub(crate) fn refuse(&self, kind: Kind, device: usize, bytes: u64) -> bool {
+        let refused = self.0.exceeds(kind, device, bytes);
+        if refused {
+            self.0.refuse(kind, device, bytes);
+        }
+        refused
+    }
+
     /// [`Account::try_take`], likewise.
     pub(crate) fn try_take(&self, kind: Kind, device: usize, bytes: u64) -> bool {
         let taken = self.0.try_take(kind, device, bytes);

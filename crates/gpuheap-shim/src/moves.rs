@@ -114,7 +114,7 @@ impl<'a> Mover<'a> {
             let (Some(store), Some(address)) = (stores.next(), chunk.inner().address) else { return Ok(None) };
             let origin = chunk.inner().charge.origin();
             let charge = match rest {
-                Rest::Behind => Charge::take_for(origin, Kind::Spilled, Some(chunk.device), chunk.bytes),
+                Rest::Behind => Charge::try_take_for(origin, Kind::Spilled, Some(chunk.device), chunk.bytes),
                 // A process that sleeps may have what it needs of the host.
                 Rest::Away => Some(Charge::hold(origin, Kind::Spilled, Some(chunk.device), chunk.bytes)),
             };

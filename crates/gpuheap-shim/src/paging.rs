@@ -58,7 +58,12 @@ pub(crate) fn create(
                 unsafe { handle.write(token) };
                 Code::SUCCESS
             }
-            Err(code) => code,
+            Err(code) => {
+                if code == Code::OUT_OF_MEMORY {
+                    Charge::refuse(Kind::Physical, Some(prop.location.id), bytes);
+                }
+                code
+            }
         };
     }
     let charge = match prop.location.kind {
