@@ -16,6 +16,7 @@
 //! | `real` | the driver behind: its handle, its functions, its answers to small questions |
 //! | `resolve` | `cuGetProcAddress` |
 //! | `linear`, `ordered`, `paging`, `others`, `contexts`, `sizes` | the bodies of overridden functions, by subject |
+//! | `ipc` | `cuMemAlloc` in chunks that another process of the run opens |
 //! | `state` | what is alive: allocations, physical memory and its mappings, pools; given up and made anew after a fork |
 //! | `charge` | bytes that are charged to a kind and a device as long as something is alive |
 //! | `origin` | which library asked: the stack up to the first code that says so, and stacks seen before |
@@ -62,10 +63,12 @@
 //! | S4 no lock across a call of the driver | bodies take what they need out of `state` before the call |
 //! | S6 fork | `state`: given up in the child, which gets a slot of its own |
 //! | S7, S8, S12, S13 killed processes, exec, namespaces | `ledger`, `gpuheap_ledger::identity`: a slot is written by its owner alone |
+//! | I1 `cuIpcGetMemHandle` of what is no memory of the driver's `cuMemAlloc` | `ipc`: a handle of our own; what is on the host comes back first |
+//! | I2 what is passed on or registered stays | `chunks`: pinned by export and multicast, `ipc`: by a handle. Open: `cuMemHostRegister` and RDMA of chunks |
 //! | S9, S10, S11 exit, panics, messages | nothing has a destructor; panics end in the driver's call; nothing is printed |
 //!
-//! Open: L1 to L6 and L9 (how a run is started, which is the command's part); C6 (NVML); S1, S2, S5, I1 to I7 (chunks that
-//! move; so far nothing does). `cuGraphLaunch` takes memory of graphs without being seen: the figure is read from the
+//! Open: L1 to L6 and L9 (how a run is started, which is the command's part); C6 (NVML); S1, S2, S5, I3 to I7 (chunks that
+//! move). `cuGraphLaunch` takes memory of graphs without being seen: the figure is read from the
 //! driver when something else is counted. Pools shrink at synchronisations, which are not overridden, likewise. Contexts,
 //! modules and libraries' tables are not charged.
 #![cfg(target_os = "linux")]
