@@ -6,16 +6,34 @@
 //! functions to forward, and no forwarding code. `cuGetProcAddress` is overridden, since newer programs take all
 //! functions from there.
 //!
-//! So far the shim counts, and with a budget it denies. It moves nothing.
+//! The shim counts, and with a budget it denies. In a run (`GPUHEAP_RUN`) it also moves: large allocations are chunks,
+//! whose memory can be exchanged while their addresses stay.
+//!
+//! ```text
+//!  the program's calls ─▶ around: depth, gate ─▶ linear ─▶ converted ┐
+//!                                               paging ─────────────┼▶ chunks ─▶ charge ─▶ ledger, events
+//!                         submissions: gate ─▶ placement: launches   │               (within the budget, or spilled)
+//!                                              │ name chunks         │
+//!  a wait of the program ──────────────────────┤                     ▼
+//!  yield, wake ─▶ control ─▶ sleep ────────────┴─▶ quiet (gate closed, devices idle) ─▶ moves ─▶ host, locked (pools)
+//! ```
 //!
 //! | module | what is there |
 //! | --- | --- |
 //! | `overrides` | the list of overridden functions: exports, pointers to the driver's, names for tests |
 //! | `submissions` | the list of those that give the device work: they pass the gate |
-//! | `around` | what is done around each call: re-entrancy, panics, a driver that lacks the function |
+//! | `around` | what is done around each call: re-entrancy, the gate, panics, a driver that lacks the function |
+//! | `gate`, `quiet` | holding all calls back, and waiting until the devices are idle |
+//! | `chunks`, `converted`, `pointers` | memory that can be exchanged; `cuMemAlloc` in such pieces; what programs are told of an address |
+//! | `moving`, `moves` | the driver as a table; exchanging memory behind addresses |
+//! | `pool`, `host`, `locked` | the host's memory: behind addresses, and for what sleeps |
+//! | `sleep`, `control` | going to sleep and waking up; the thread that is asked for it |
+//! | `placement`, `feedback`, `passes` | which chunks are on the device when not all can be; whether that was of use; how often kernels read |
+//! | `ipc` | sharing converted memory with other processes of the run |
 //! | `real` | the driver behind: its handle, its functions, its answers to small questions |
 //! | `resolve` | `cuGetProcAddress` |
 //! | `linear`, `ordered`, `paging`, `others`, `contexts`, `sizes` | the bodies of overridden functions, by subject |
+//! | `ipc` | `cuMemAlloc` in chunks that another process of the run opens |
 //! | `state` | what is alive: allocations, physical memory and its mappings, pools; given up and made anew after a fork |
 //! | `charge` | bytes that are charged to a kind and a device as long as something is alive |
 //! | `origin` | which library asked: the stack up to the first code that says so, and stacks seen before |
@@ -33,7 +51,9 @@
 //! | --- | --- |
 //! | `GPUHEAP_LEDGER` | the file that all processes of a run share; without it a process counts for itself |
 //! | `GPUHEAP_BUDGET` | bytes that the run may hold on each device, as a plain number; the first process of a ledger writes it there. Nothing here can complain about another text, so whoever sets it checks it |
-//! | `GPUHEAP_RUN` | the folder of the run: what happens to memory is written there, to a file for each process |
+//! | `GPUHEAP_RUN` | the folder of the run: what happens to memory is written there, to a file for each process; with it memory can move, and the process listens to a socket there |
+//! | `GPUHEAP_MOVE` | with 0 nothing moves |
+//! | `GPUHEAP_SPILL` | bytes of host memory that may stand behind addresses of devices, or `auto` for most of what is free |
 //! | `GPUHEAP_EVENTS` | the most records of such a file; without it about a million, with 0 there is no file |
 //!
 //! `gpuheap_shim_bytes(kind, device)` reads a figure, `gpuheap_shim_version()` tells the shim from a driver, and one
@@ -63,12 +83,25 @@
 //! | S4 no lock across a call of the driver | bodies take what they need out of `state` before the call |
 //! | S6 fork | `state`: given up in the child, which gets a slot of its own |
 //! | S7, S8, S12, S13 killed processes, exec, namespaces | `ledger`, `gpuheap_ledger::identity`: a slot is written by its owner alone |
+//! | I1 `cuIpcGetMemHandle` of what is no memory of the driver's `cuMemAlloc` | `ipc`: a handle of our own; what is on the host comes back first |
+//! | I2 what is passed on or registered stays | `chunks`: pinned by export and multicast, `ipc`: by a handle. Open: `cuMemHostRegister` and RDMA of chunks |
 //! | S9, S10, S11 exit, panics, messages | nothing has a destructor; panics end in the driver's call; nothing is printed |
 //!
-//! Open: L1 to L6 and L9 (how a run is started, which is the command's part); C6 (NVML); S1, S2, S5, I1 to I7 (chunks that
-//! move; so far nothing does). `cuGraphLaunch` takes memory of graphs without being seen: the figure is read from the
-//! driver when something else is counted. Pools shrink at synchronisations, which are not overridden, likewise. Contexts,
-//! modules and libraries' tables are not charged.
+//! | S1 unmapping while kernels run | `quiet`: nothing moves before the gate is closed and the devices are idle |
+//! | S2 `cuMemFree` waits | `converted`: it waits as the driver's does |
+//! | S5 captures | `submissions` counts them; nothing moves, waits or is unmapped meanwhile, and what is freed goes later |
+//! | I1 sharing | `ipc`; exported memory is pinned where it is |
+//! | I2 registrations | go through exports or `cuMemRetainAllocationHandle`; what is exported is pinned |
+//! | I3 memory of the host at a device's address | `pointers` |
+//! | I4 nodes without memory | `host`: another node |
+//! | I6 managed memory | never used |
+//!
+//! L1 to L6 and L9 are the command's part, C6 the library's for NVML. Open: I5 (peers are replayed as they were enabled
+//! for converted memory, not tried on two devices), I7. `cuGraphLaunch` takes memory of graphs without being seen: the
+//! figure is read from the driver when something else is counted, and what kernels in graphs use is not known to
+//! `placement`. Pools shrink at synchronisations, likewise. Contexts, modules and libraries' tables are not charged. Small
+//! allocations, pools and arrays do not move. A context that is not primary is waited for if it ever allocated; memory of a
+//! device without a primary context does not move.
 #![cfg(target_os = "linux")]
 #![expect(unsafe_code, reason = "C functions are exported, and the driver's are called")]
 

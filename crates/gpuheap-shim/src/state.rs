@@ -90,7 +90,10 @@ pub(crate) fn get() -> &'static State {
                 // SAFETY: the function is this library's, which is never unloaded.
                 unsafe { libc::pthread_atfork(None, None, Some(after_fork)) };
             }
-            STATE.store(Box::leak(Box::new(State::new())), Ordering::Release);
+            // Between the look above and here another thread may have made it, and been done.
+            if STATE.load(Ordering::Acquire).is_null() {
+                STATE.store(Box::leak(Box::new(State::new())), Ordering::Release);
+            }
             MAKING.store(false, Ordering::Release);
         } else {
             thread::yield_now();

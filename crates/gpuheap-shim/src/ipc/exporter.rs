@@ -87,10 +87,12 @@ fn rest<'a>(
 }
 
 /// Moves pieces of an allocation to their device, and others out where they need the room.
-fn bring_back(moving: &'static Moving, state: &State, shared: &Shared, wanted: Vec<Arc<Chunk>>) {
-    // All are of one device. What the program unmapped meanwhile nobody needs to bring back.
-    let wanted: Vec<Arc<Chunk>> = wanted.into_iter().filter(|piece| piece.inner().address.is_some()).collect();
+fn bring_back(moving: &'static Moving, state: &State, shared: &Shared, mut wanted: Vec<Arc<Chunk>>) {
+    // What the program unmapped meanwhile nobody needs to bring back.
+    wanted.retain(|piece| piece.inner().address.is_some());
+    // All are of one device.
     let Some(device) = wanted.first().map(|piece| piece.device) else { return };
+<<<<<<< HEAD
     let mut moves = vec![(device, wanted)];
     let back = |moves: &mut Vec<(DeviceId, Vec<Arc<Chunk>>)>| {
         let moved = each_device(moving, moves, Mover::back);
@@ -100,26 +102,35 @@ fn bring_back(moving: &'static Moving, state: &State, shared: &Shared, wanted: V
     };
     back(&mut moves);
     while !moves[0].1.is_empty() {
+=======
+    while let Some(next) = wanted.first() {
+>>>>>>> h-ipc
         // One for one, so that the host needs no more room than for the largest of them.
-        let goes = make_room(moving, state, shared, device, moves[0].1[0].bytes);
-        state.ledger.slot().moved_out.fetch_add(goes.bytes, Ordering::Relaxed);
-        if back(&mut moves).chunks == 0 {
+        let left = make_room(moving, state, shared, device, next.bytes);
+        let (came, _) = each_device(moving, &[(device, wanted.clone())], Mover::back);
+        state.ledger.slot().moved_out.fetch_add(left.bytes, Ordering::Relaxed);
+        state.ledger.slot().moved_in.fetch_add(came.bytes, Ordering::Relaxed);
+        wanted.retain(|piece| piece.pin_on_device().is_none());
+        if came.chunks == 0 {
             break;
         }
     }
 }
 
-/// Moves so many bytes of a device to the host, as far as they can move and are not of the allocation itself.
+/// Makes room for so many bytes on a device within the budget: moves others to the host, as far as they can move and are
+/// not of the allocation itself.
 fn make_room(moving: &Moving, state: &State, shared: &Shared, device: DeviceId, bytes: usize) -> Moved {
-    let budget = state.ledger.budget(devices::place(Some(device)));
-    if !moving.spills() || budget == 0 {
+    let place = devices::place(Some(device));
+    let budget = state.ledger.budget(place);
+    let room = usize::try_from(budget.saturating_sub(state.ledger.used_by_the_living(place))).unwrap_or(usize::MAX);
+    if !moving.spills() || budget == 0 || room >= bytes {
         return Moved::default();
     }
     let mut movable = by_device(|backing| matches!(backing, Backing::Device(_)));
     let mut goes = movable.remove(&device).unwrap_or_default();
     goes.retain(|chunk| shared.pieces.iter().all(|piece| !Arc::ptr_eq(piece, chunk)));
-    let mut found = 0;
-    // What is allocated last is used most, as often as not; so the first go.
+    let mut found = room;
+    // Which are used least is not known here; what should not have gone comes back as everywhere else.
     goes.retain(|chunk| {
         let wanted = found < bytes;
         found += if wanted { chunk.bytes } else { 0 };

@@ -87,15 +87,59 @@ fn an_allocation_of_hundreds_of_pieces_arrives_whole_and_in_order() {
     let mut one = start(&rig, &[]);
     let bytes = 10 * 1024 * MIB;
     expect(&mut one, &format!("alloc {bytes}"), &format!("alloc: 0, {bytes} at 0"));
-    expect(&mut one, "mark 0 5", "mark: 0, 0 wrong");
     let handle = export(&mut one, 0, bytes - 1);
     let mut other = start(&rig, &[]);
-    expect(&mut other, &format!("open {handle}"), &format!("open: 0, {bytes} at 0"));
-    expect(&mut other, "marked 0 5", "marked: 0, 0 wrong");
-    expect(&mut other, "mark 0 77", "mark: 0, 0 wrong");
-    expect(&mut one, "marked 0 77", "marked: 0, 0 wrong");
-    expect(&mut other, "close 0", "close: 0");
+    // Twice, as the first time other files are opened as well: what happens is written down.
+    let mut before = [0; 2];
+    for number in 0..2 {
+        before = [files(&one), files(&other)];
+        let value = 100 * number;
+        expect(&mut one, &format!("mark 0 {value}"), "mark: 0, 0 wrong");
+        expect(&mut other, &format!("open {handle}"), &format!("open: 0, {bytes} at 0"));
+        expect(&mut other, &format!("marked {number} {value}"), "marked: 0, 0 wrong");
+        expect(&mut other, &format!("mark {number} {}", value + 7), "mark: 0, 0 wrong");
+        expect(&mut one, &format!("marked 0 {}", value + 7), "marked: 0, 0 wrong");
+        expect(&mut other, &format!("close {number}"), "close: 0");
+    }
+    // No descriptor is left, as soon as the exporter has let go of the connection.
+    let mut now = [0; 2];
+    for _ in 0..200 {
+        now = [files(&one), files(&other)];
+        if now == before {
+            break;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(now, before);
     one.end();
+    other.end();
+}
+
+/// How many files a process has open.
+fn files(program: &Program) -> usize {
+    std::fs::read_dir(format!("/proc/{}/fd", program.child.id())).unwrap().count()
+}
+
+#[test]
+fn whoever_dies_while_its_memory_is_opened_leaves_the_other_with_all_or_nothing() {
+    let rig = Rig::new();
+    let mut other = start(&rig, &[]);
+    let bytes = 10 * 1024 * MIB;
+    let mut open = 0;
+    for delay in [0, 2, 5, 20] {
+        let mut one = start(&rig, &[]);
+        expect(&mut one, &format!("alloc {bytes}"), &format!("alloc: 0, {bytes} at 0"));
+        let handle = export(&mut one, 0, 0);
+        other.tell(&format!("open {handle}"));
+        thread::sleep(Duration::from_millis(delay));
+        one.child.kill().unwrap();
+        one.child.wait().unwrap();
+        let answer = other.line();
+        let opened = answer == format!("open: 0, {bytes} at 0");
+        assert!(opened || answer == "open: 1, 0 at 0", "{answer}");
+        open += u64::from(opened);
+        expect(&mut other, "charged", &format!("charged: {}", open * bytes));
+    }
     other.end();
 }
 

@@ -45,7 +45,13 @@ impl Program {
     #[track_caller]
     pub(crate) fn answer(&mut self, line: &str) -> String {
         self.tell(line);
-        self.lines.next().unwrap_or_else(|| panic!("the end instead of an answer to `{line}`")).unwrap()
+        self.line()
+    }
+
+    /// Its next line.
+    #[track_caller]
+    pub(crate) fn line(&mut self) -> String {
+        self.lines.next().expect("it goes on").unwrap()
     }
 
     /// Reads on to a line.

@@ -26,7 +26,7 @@ static void shares(void) {
         long first = 0, second = 0;
         ipc_handle handle;
         ptr address = 0;
-        text[0] = 0;
+        word[0] = text[0] = 0;
         sscanf(line, "%15s %159s", word, text);
         sscanf(line, "%*s %ld %ld", &first, &second);
         if (!strcmp(word, "alloc")) {
