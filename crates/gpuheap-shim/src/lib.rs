@@ -90,8 +90,6 @@
 //! | S1 unmapping while kernels run | `quiet`: nothing moves before the gate is closed and the devices are idle |
 //! | S2 `cuMemFree` waits | `converted`: it waits as the driver's does |
 //! | S5 captures | `submissions` counts them; nothing moves, waits or is unmapped meanwhile, and what is freed goes later |
-//! | I1 sharing | `ipc`; exported memory is pinned where it is |
-//! | I2 registrations | go through exports or `cuMemRetainAllocationHandle`; what is exported is pinned |
 //! | I3 memory of the host at a device's address | `pointers` |
 //! | I4 nodes without memory | `host`: another node |
 //! | I6 managed memory | never used |

@@ -92,22 +92,10 @@ fn bring_back(moving: &'static Moving, state: &State, shared: &Shared, mut wante
     wanted.retain(|piece| piece.inner().address.is_some());
     // All are of one device.
     let Some(device) = wanted.first().map(|piece| piece.device) else { return };
-<<<<<<< HEAD
-    let mut moves = vec![(device, wanted)];
-    let back = |moves: &mut Vec<(DeviceId, Vec<Arc<Chunk>>)>| {
-        let moved = each_device(moving, moves, Mover::back);
-        state.ledger.slot().moved_in.fetch_add(moved.bytes, Ordering::Relaxed);
-        moves[0].1.retain(|piece| piece.pin_on_device().is_none());
-        moved
-    };
-    back(&mut moves);
-    while !moves[0].1.is_empty() {
-=======
     while let Some(next) = wanted.first() {
->>>>>>> h-ipc
         // One for one, so that the host needs no more room than for the largest of them.
         let left = make_room(moving, state, shared, device, next.bytes);
-        let (came, _) = each_device(moving, &[(device, wanted.clone())], Mover::back);
+        let came = each_device(moving, &[(device, wanted.clone())], Mover::back);
         state.ledger.slot().moved_out.fetch_add(left.bytes, Ordering::Relaxed);
         state.ledger.slot().moved_in.fetch_add(came.bytes, Ordering::Relaxed);
         wanted.retain(|piece| piece.pin_on_device().is_none());
