@@ -9,7 +9,7 @@
 //! | 0 | [`MAGIC`] |
 //! | 1 | bytes of a record |
 //! | 2 | the most records that the file holds |
-//! | 3 | the process, an [`Identity`](crate::Identity) |
+//! | 3 | the process, an [`Identity`] |
 //! | 4 | when it began: microseconds of Unix time. Times of records count from there, on a clock that nobody sets |
 //! | 5 | records that were begun |
 //! | 6 | events that found no room |

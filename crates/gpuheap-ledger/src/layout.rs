@@ -37,7 +37,7 @@ pub struct Shared {
     pub magic: AtomicU64,
     /// Slots that were ever taken: those beyond need no look.
     pub used: AtomicU64,
-    /// The process that began the run, an [`Identity`]; 0 if nobody says so.
+    /// The process that began the run, an [`Identity`](crate::Identity); 0 if nobody says so.
     pub runner: AtomicU64,
     /// By device, the most bytes that the run may hold; 0 is no budget.
     pub budgets: [AtomicU64; DEVICES],
@@ -74,7 +74,7 @@ pub struct Place {
 #[repr(C)]
 #[derive(Debug)]
 pub struct Slot {
-    /// Whose it is, an [`Identity`]; 0 is nobody's.
+    /// Whose it is, an [`Identity`](crate::Identity); 0 is nobody's.
     pub owner: AtomicU64,
     /// Tells what the owner was before an exec from what it is after; 0 until the slot is ready.
     pub program: AtomicU64,
