@@ -345,11 +345,28 @@ def spill() -> None:
     print(f"== gpt2 at 12 GiB: {same(bare, row)}; all steps {total[1] / max(total[0], 1):.3f} times", flush=True)
 
 
+def card() -> int:
+    """MiB in use on the card, by NVML."""
+    ask = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    return int(subprocess.run(ask, capture_output=True, text=True).stdout.split()[0])
+
+
 def budgets() -> None:
-    runs = [Run("greedy", 30, "--budget", "10GiB") for _ in range(1)]
-    for run in runs:
-        print("greedy", run.figures(), flush=True)
-        print(run.end()[-600:], flush=True)
+    """Two processes of one run, each taking all that it gets."""
+    before, most = card(), 0
+    gpuheap = shutil.which("gpuheap") or "gpuheap"
+    both = f"{sys.executable} {HERE} work greedy 40 & {sys.executable} {HERE} work greedy 40 & wait"
+    run = subprocess.Popen(
+        [gpuheap, "run", "--budget", "20GiB", "--", "bash", "-c", both], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    )
+    while run.poll() is None:
+        most = max(most, card())
+        time.sleep(0.02)
+    out, err = run.communicate()
+    figures = [line for line in out.splitlines() if line.startswith("FIG")]
+    print(f"== two at 20 GiB: at most {(most - before) / 1024:.2f} GiB by NVML, contexts included; {figures}", flush=True)
+    print("\n".join(err.splitlines()[:3]), "...", err.splitlines()[-1:], flush=True)
 
 
 def child_of(run: Run) -> int:

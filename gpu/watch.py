@@ -1,6 +1,6 @@
 """What `gpuheap.watch` costs and says on a GPU.
 
-    python gpu/watch.py
+    python gpu/watch.py [--inside]      --inside: only the time that is spent in a watch, no pairs
 
 Prints one line a check. Costs are of alternating pairs of runs, with and without, and of each part on its own. Needs
 PyTorch with a GPU; generation needs transformers. Takes about a minute.
@@ -62,7 +62,10 @@ def pairs(name, step, seconds, explicit):
     inside.clear()
 
     ratios, without = [], []
-    for turn in range(7):
+    if "--inside" in sys.argv:
+        timed(with_watch, 3 * steps)
+        without.append(timed(step, steps))
+    for turn in range(0 if "--inside" in sys.argv else 7):
         # Which of the two comes first changes: the clock of the GPU drifts.
         for which in ((0, 1), (1, 0))[turn % 2]:
             if which == 0:
@@ -76,7 +79,9 @@ def pairs(name, step, seconds, explicit):
         ratios.append(watched / plain)
     OptimizerSteps.stepped = stepped
     watch.stop()
-    cost, spread = statistics.median(ratios) - 1, statistics.quantiles(ratios, n=4)
+    cost, spread = 0.0, [1.0, 1.0, 1.0]
+    if ratios:
+        cost, spread = statistics.median(ratios) - 1, statistics.quantiles(ratios, n=4)
     ms = statistics.median(without) * 1e3
     # Two runs of the same differ by some percent: what is spent inside is the cost, pairs say that nothing else is slower.
     # Whoever takes the processor away in the middle is not of the watch: the longest of each kind of call are cut off.
@@ -85,7 +90,7 @@ def pairs(name, step, seconds, explicit):
     print(f"cost {name}: {mean * 1e6:.1f} us a step of {ms:.2f} ms ({share * 100:.3f} %; nothing cut off: "
           f"{statistics.fmean(inside) / ms * 1e5:.3f} %) {'ok' if share <= BAR else 'OVER THE BAR'}; the first {EVERY} steps "
           f"{first * 1e3:.1f} ms in all; by the clock {cost * 100:+.2f} % (quartiles {(spread[0] - 1) * 100:+.2f} to "
-          f"{(spread[2] - 1) * 100:+.2f} %, 7 pairs of {steps} steps)")
+          f"{(spread[2] - 1) * 100:+.2f} %, {len(ratios)} pairs of {steps} steps)")
     print(f"  says: {watch.summary()}")
 
 

@@ -1,7 +1,7 @@
-"""How pip builds the package: maturin does it, once the library that stands before the CUDA driver is built.
+"""How pip builds the package: maturin does it, once the libraries that stand before the CUDA driver's are built.
 
-Programs load that library by the driver's name, so it is no extension of Python and maturin does not know it. A source
-distribution is without it, and so is what is built from one: `gpuheap run` says so there.
+Programs load these by the names of the driver's, so they are no extensions of Python and maturin does not know them. A
+source distribution is without them, and so is what is built from one: `gpuheap run` says so there.
 """
 
 from __future__ import annotations
@@ -25,32 +25,35 @@ from maturin import (  # noqa: F401  (what a build backend has)
 )
 
 ROOT = Path(__file__).parents[2]
-LIBRARY = "libgpuheap_shim.so"
+LIBRARIES = {"gpuheap-shim": "libgpuheap_shim.so", "gpuheap-shim-nvml": "libgpuheap_shim_nvml.so"}
 
 
 def build_wheel(
     wheel_directory: str, config_settings: dict[str, Any] | None = None, metadata_directory: str | None = None
 ) -> str:
-    """Build the library and the wheel."""
-    build_library()
+    """Build the libraries and the wheel."""
+    build_libraries()
     return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
 
 
 def build_editable(
     wheel_directory: str, config_settings: dict[str, Any] | None = None, metadata_directory: str | None = None
 ) -> str:
-    """Build the library and a wheel that leads to the sources."""
-    build_library()
+    """Build the libraries and a wheel that leads to the sources."""
+    build_libraries()
     return maturin.build_editable(wheel_directory, config_settings, metadata_directory)
 
 
-def build_library() -> None:
-    """Build the library and put it into the package."""
+def build_libraries() -> None:
+    """Build the libraries and put them into the package."""
     if not sys.platform.startswith("linux") or not (ROOT / "crates" / "gpuheap-shim").is_dir():
         return
-    cargo = os.environ.get("CARGO", "cargo")
-    command = [cargo, "build", "--package", "gpuheap-shim", "--lib", "--profile", "wheel", "--message-format", "json"]
+    command = [os.environ.get("CARGO", "cargo"), "build", "--lib", "--profile", "wheel", "--message-format", "json"]
+    for package in LIBRARIES:
+        command += ["--package", package]
     built = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True, text=True)
     messages = [json.loads(line) for line in built.stdout.splitlines() if line.startswith("{")]
-    files = [file for message in messages for file in message.get("filenames", []) if file.endswith("/" + LIBRARY)]
-    shutil.copy(files[-1], ROOT / "python" / "gpuheap" / LIBRARY)
+    files = [Path(file) for message in messages for file in message.get("filenames", [])]
+    for name in LIBRARIES.values():
+        built_file = next(file for file in reversed(files) if file.name == name)
+        shutil.copy(built_file, ROOT / "python" / "gpuheap" / name)

@@ -172,7 +172,7 @@ fn build(
     out: &str,
     arguments: &[&str],
 ) -> Result<PathBuf, Failure> {
-    put_library(workspace, arguments)?;
+    put_libraries(workspace, arguments)?;
     let out = workspace.target(out);
     // An older one would be taken for the new.
     let _ = fs::remove_dir_all(&out);
@@ -185,29 +185,29 @@ fn build(
     wheel.ok_or_else(|| Failure::new(format!("No wheel in `{}`", out.display())))
 }
 
-/// Builds the library that `gpuheap run` puts before the driver, with the wheel's own profile, and puts it into the package.
-/// It is no extension of Python, so maturin takes it as a file.
-fn put_library(workspace: &Workspace, arguments: &[&str]) -> Result<(), Failure> {
-    const NAME: &str = "libgpuheap_shim.so";
+/// The libraries that `gpuheap run` puts before the driver's, and the crates that they are built from.
+const LIBRARIES: [(&str, &str); 2] =
+    [("gpuheap-shim", "libgpuheap_shim.so"), ("gpuheap-shim-nvml", "libgpuheap_shim_nvml.so")];
+
+/// Builds them, with the wheel's own profile, and puts them into the package. They are no extensions of Python, so maturin
+/// takes them as files.
+fn put_libraries(workspace: &Workspace, arguments: &[&str]) -> Result<(), Failure> {
     if !cfg!(target_os = "linux") {
         return Ok(());
     }
     let profile = arguments.iter().skip_while(|argument| **argument != "--profile").nth(1).copied().unwrap_or("wheel");
-    workspace::run(&mut workspace.cargo([
-        "build",
-        "--locked",
-        "--package",
-        "gpuheap-shim",
-        "--lib",
-        "--profile",
-        profile,
-    ]))?;
-    let folder = if profile == "dev" { "debug" } else { profile };
-    let (library, place) = (workspace.target(folder).join(NAME), workspace.path("python/gpuheap").join(NAME));
-    // Beside it and renamed: a program may run with the old one.
-    let beside = place.with_extension("new");
-    let copied = fs::copy(&library, &beside).and_then(|_| fs::rename(&beside, &place));
-    copied.map_err(|error| Failure::new(format!("Failed to copy `{}`", library.display())).cause(error))
+    let mut command = workspace.cargo(["build", "--locked", "--lib", "--profile", profile]);
+    command.args(LIBRARIES.iter().flat_map(|(package, _)| ["--package", package]));
+    workspace::run(&mut command)?;
+    let folder = workspace.target(if profile == "dev" { "debug" } else { profile });
+    for (_, name) in LIBRARIES {
+        let (library, place) = (folder.join(name), workspace.path("python/gpuheap").join(name));
+        // Beside it and renamed: a program may run with the old one.
+        let beside = place.with_extension("new");
+        let copied = fs::copy(&library, &beside).and_then(|_| fs::rename(&beside, &place));
+        copied.map_err(|error| Failure::new(format!("Failed to copy `{}`", library.display())).cause(error))?;
+    }
+    Ok(())
 }
 
 /// Installs the wheel where nothing else is, and runs its commands.

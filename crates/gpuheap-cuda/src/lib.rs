@@ -46,7 +46,7 @@ pub use error::Error;
 pub use library::{Driver, OLDEST_VERSION};
 pub use linear::{DeviceBuffer, HostBuffer};
 #[cfg(target_os = "linux")]
-pub use look::Look;
+pub use look::{Look, management_by_name};
 pub use module::{Kernel, Launch, Module, Parameter};
 pub use paging::{Access, Location, Mapping, Physical, Reservation};
 pub use stream::{Event, Ordered, Stream};

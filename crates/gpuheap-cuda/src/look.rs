@@ -33,15 +33,26 @@ impl Look {
         let mut version: c_int = 0;
         // SAFETY: `version` outlives the call.
         let code = unsafe { ask(&raw mut version) };
-        let shim = open::find(library, "gpuheap_shim_version").map(|address| {
-            // SAFETY: the shim's function of that name has that signature.
-            let ask = unsafe { std::mem::transmute::<*const c_void, unsafe extern "C" fn() -> u32>(address) };
-            // SAFETY: takes nothing.
-            unsafe { ask() }
-        });
+        let shim = self::version(library, "gpuheap_shim_version");
         let version = if code.is_success() { Ok(u32::try_from(version).unwrap_or(0)) } else { Err(code) };
         Ok(Self { shim, version, driver: file_of(address) })
     }
+}
+
+/// The version of gpuheap's library if that is what programs get by the name of the driver's management library (NVML),
+/// `libnvidia-ml.so.1`; nothing if they get another one.
+pub fn management_by_name() -> Result<Option<u32>, Error> {
+    let library = open::open(Path::new("libnvidia-ml.so.1"))?;
+    Ok(version(library, "gpuheap_shim_nvml_version"))
+}
+
+/// What a function of gpuheap's own says that takes nothing and returns a version.
+fn version(library: open::Library, function: &str) -> Option<u32> {
+    let address = open::find(library, function)?;
+    // SAFETY: nobody else exports a function of that name, and ours has that signature.
+    let ask = unsafe { std::mem::transmute::<*const c_void, unsafe extern "C" fn() -> u32>(address) };
+    // SAFETY: takes nothing.
+    Some(unsafe { ask() })
 }
 
 /// The file that has the function at that address.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use gpuheap_explain::AllocationView;
-use gpuheap_record::{FrameId, Recording, StackId, StringId};
+use gpuheap_record::{DRIVER_FILE, FrameId, Recording, StackId, StringId};
 
 /// Names longer than this many bytes are cut.
 const MOST_BYTES: usize = 2000;
@@ -84,12 +84,13 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// The file; empty where it is not known.
+    /// The file; empty where it is not known, and for frames that stand for no code.
     pub(crate) fn file(&self, frame: Shown) -> &str {
-        match frame {
+        let file = match frame {
             Shown::Frame(frame) => self.text(self.recording.frame(frame).file),
             Shown::Label(_) => "",
-        }
+        };
+        if file == DRIVER_FILE { "" } else { file }
     }
 
     /// The line, from 1; 0 where it is not known.

@@ -73,7 +73,7 @@ pub enum What {
     Change = 2,
     /// Taken memory was given back.
     GiveBack = 3,
-    /// A request was refused.
+    /// A request was refused. The address is how many bytes the budget had left.
     Denied = 4,
     /// Memory got host memory behind its addresses from the start.
     Spilled = 5,

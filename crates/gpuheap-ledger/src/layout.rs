@@ -25,6 +25,10 @@ pub const ORIGINS: usize = if cfg!(loom) { 1 } else { 16 };
 /// Says what the file is, in which form: a file of another form is left alone.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuheap2");
 
+/// Tells libraries and commands of different forms from one another: whoever shares a ledger has the same.
+#[allow(clippy::cast_possible_truncation, reason = "a megabyte")]
+pub const VERSION: u32 = size_of::<Shared>() as u32;
+
 /// All of it.
 #[repr(C)]
 #[derive(Debug)]

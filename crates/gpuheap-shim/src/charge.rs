@@ -36,12 +36,14 @@ impl Charge {
     /// The same, to somebody who is known already.
     pub(crate) fn take_for(origin: Origin, kind: Kind, device: Option<DeviceId>, bytes: usize) -> Option<Self> {
         let (place, bytes) = (place(device), sane(bytes as u64));
-        if state::get().ledger.take(kind, place, bytes) {
-            Some(Self::begin(origin, kind, place, bytes))
-        } else {
-            events::note(What::Denied, Memory { kind, origin, place, bytes }, 0);
-            None
+        let ledger = &state::get().ledger;
+        if ledger.take(kind, place, bytes) {
+            return Some(Self::begin(origin, kind, place, bytes));
         }
+        let left = if kind.counts() { ledger.budget(place).saturating_sub(ledger.used(place)) } else { 0 };
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        events::note(What::Denied, Memory { kind, origin, place, bytes }, left);
+        None
     }
 
     /// As [`Charge::take`], for a request that has another chance if this fails: nobody is told.

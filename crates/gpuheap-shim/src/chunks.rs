@@ -238,10 +238,8 @@ pub(crate) fn on_device(
 ) -> Result<(Charge, Backing), Code> {
     let device = Some(prop.location.id);
     // Where the host may stand in, that the budget is used up is no refusal.
-    let charge = match moving.spills() {
-        true => Charge::try_take_for(origin, kind, device, bytes),
-        false => Charge::take_for(origin, kind, device, bytes),
-    };
+    let take = if moving.spills() { Charge::try_take_for } else { Charge::take_for };
+    let charge = take(origin, kind, device, bytes);
     let charge = charge.ok_or(Code::OUT_OF_MEMORY)?;
     let mut handle = AllocationHandle(0);
     // SAFETY: `handle` and `prop` outlive the call.

@@ -37,7 +37,8 @@
 //! | `GPUHEAP_RUN` | the folder of the run: what happens to memory is written there, to a file for each process |
 //! | `GPUHEAP_EVENTS` | the most records of such a file; without it about a million, with 0 there is no file |
 //!
-//! `gpuheap_shim_bytes(kind, device)` reads a figure, `gpuheap_shim_version()` tells the shim from a driver.
+//! `gpuheap_shim_bytes(kind, device)` reads a figure, `gpuheap_shim_version()` tells the shim from a driver, and one
+//! form of the ledger from another.
 //!
 //! # Traps
 //!
@@ -83,6 +84,7 @@ mod converted;
 mod depth;
 mod devices;
 mod events;
+mod feedback;
 mod gate;
 mod host;
 mod ipc;

@@ -60,11 +60,28 @@ impl Store {
     }
 }
 
-/// What was moved.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// What was moved, and why no more.
+#[derive(Debug, Default)]
 pub(crate) struct Moved {
     pub(crate) chunks: usize,
     pub(crate) bytes: u64,
+    /// The first error. What was moved before stays moved; nothing is half moved.
+    pub(crate) error: Option<Error>,
+}
+
+impl Moved {
+    /// Adds what was moved on another device.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.chunks += other.chunks;
+        self.bytes += other.bytes;
+        self.error = self.error.take().or(other.error);
+    }
+}
+
+impl From<Error> for Moved {
+    fn from(error: Error) -> Self {
+        Self { error: Some(error), ..Self::default() }
+    }
 }
 
 /// The way to move chunks of one device.
@@ -85,7 +102,7 @@ impl<'a> Mover<'a> {
     }
 
     /// Moves chunks to the host, in that order, until there is no more room there.
-    pub(crate) fn out(&self, chunks: &[Arc<Chunk>], rest: Rest) -> Result<Moved, Error> {
+    pub(crate) fn out(&self, chunks: &[Arc<Chunk>], rest: Rest) -> Moved {
         let device = self.context.device();
         let sizes: Vec<usize> = chunks.iter().map(|chunk| chunk.bytes).collect();
         let stores: Vec<Store> = match rest {
@@ -113,14 +130,20 @@ impl<'a> Mover<'a> {
     }
 
     /// Moves chunks back to the device, in that order, until there is no more room there.
-    pub(crate) fn back(&self, chunks: &[Arc<Chunk>]) -> Result<Moved, Error> {
+    pub(crate) fn back(&self, chunks: &[Arc<Chunk>]) -> Moved {
         let start = |chunk: &Arc<Chunk>| {
             let origin = chunk.inner().charge.origin();
             let Ok((charge, backing)) = on_device(self.moving, chunk.bytes, &chunk.prop, (chunk.kind, origin)) else {
                 return Ok(None);
             };
-            let Some((store, address)) = self.come(chunk, charge, backing)? else { return Ok(None) };
-            self.load(address, &store, chunk.bytes)?;
+            let Backing::Device(handle) = backing else { return Ok(None) };
+            let Some((store, address)) = self.come(chunk, charge, handle)? else { return Ok(None) };
+            if let Err(error) = self.load(address, &store, chunk.bytes) {
+                // The content is where it was: so is the chunk.
+                let charge = Charge::hold(origin, Kind::Spilled, Some(chunk.device), chunk.bytes);
+                self.leave(chunk, store, charge)?;
+                return Err(error);
+            }
             Ok(Some(store))
         };
         let finish = |_: &Arc<Chunk>, store: Store| {
@@ -131,24 +154,40 @@ impl<'a> Mover<'a> {
     }
 
     /// Puts memory of the host behind the addresses of chunks that are away, and their content into it.
-    pub(crate) fn behind(&self, chunks: &[Arc<Chunk>]) -> Result<Moved, Error> {
+    pub(crate) fn behind(&self, chunks: &[Arc<Chunk>]) -> Moved {
         let start = |chunk: &Arc<Chunk>| {
-            let Some(address) = chunk.inner().address else { return Ok(None) };
             let Ok(piece) = self.moving.mapped.take(self.context.device(), chunk.bytes) else { return Ok(None) };
-            let access = chunk.inner().access.clone();
-            if let Err(error) = self.map(address, chunk.bytes, piece.handle(), &access) {
+            let former = chunk.inner().backing.take();
+            let Some(Backing::Away(locked)) = former else {
+                chunk.inner().backing = former;
+                self.moving.mapped.give(piece);
+                return Ok(None);
+            };
+            let store = Store::Locked(locked);
+            if let Err(error) = self.load(piece.window(), &store, chunk.bytes) {
+                chunk.inner().backing = Some(store.into_backing());
                 self.moving.mapped.give(piece);
                 return Err(error);
             }
-            let former = chunk.inner().backing.replace(Backing::Host(piece));
-            let Some(Backing::Away(locked)) = former else { return Ok(None) };
-            let store = Store::Locked(locked);
-            self.load(address, &store, chunk.bytes)?;
-            Ok(Some(store))
+            Ok(Some((piece, store)))
         };
-        let finish = |_: &Arc<Chunk>, store: Store| {
-            store.keep(self.moving);
-            Ok(())
+        let finish = |chunk: &Arc<Chunk>, (piece, store): (Mapped, Store)| {
+            let (address, access) = {
+                let inner = chunk.inner();
+                (inner.address.unwrap_or(DevicePtr::NULL), inner.access.clone())
+            };
+            match self.map(address, chunk.bytes, piece.handle(), &access) {
+                Ok(()) => {
+                    chunk.inner().backing = Some(Backing::Host(piece));
+                    store.keep(self.moving);
+                    Ok(())
+                }
+                Err(error) => {
+                    chunk.inner().backing = Some(store.into_backing());
+                    self.moving.mapped.give(piece);
+                    Err(error)
+                }
+            }
         };
         self.pipeline(chunks, start, finish)
     }
@@ -159,36 +198,42 @@ impl<'a> Mover<'a> {
         &self,
         chunks: &[Arc<Chunk>],
         mut start: impl FnMut(&Arc<Chunk>) -> Result<Option<T>, Error>,
-        mut finish: impl FnMut(&Arc<Chunk>, T) -> Result<(), Error>,
-    ) -> Result<Moved, Error> {
+        finish: impl Fn(&Arc<Chunk>, T) -> Result<(), Error>,
+    ) -> Moved {
         let mut under_way = VecDeque::with_capacity(AHEAD);
         let mut moved = Moved::default();
-        let mut settle = |under_way: &mut VecDeque<(&Arc<Chunk>, T, &Event)>| {
-            let Some((chunk, what, event)) = under_way.pop_front() else { return Ok(()) };
-            let copied = event.synchronize();
-            // What was begun is finished in any case, as far as it goes.
-            copied.and(finish(chunk, what))?;
-            moved.chunks += 1;
-            moved.bytes += chunk.bytes as u64;
-            Ok(())
-        };
-        let mut begin = || {
-            for (chunk, event) in chunks.iter().zip(self.events.iter().cycle()) {
-                if under_way.len() == AHEAD {
-                    settle(&mut under_way)?;
-                }
-                let Some(what) = start(chunk)? else { break };
-                event.record(&self.stream)?;
-                under_way.push_back((chunk, what, event));
+        let settle = |under_way: &mut VecDeque<(&Arc<Chunk>, T, &Event)>, moved: &mut Moved| {
+            let Some((chunk, what, event)) = under_way.pop_front() else { return };
+            // What was begun is finished in any case. A copy that failed has broken the context, and the program with it.
+            let finished = event.synchronize().and(finish(chunk, what));
+            match finished {
+                Ok(()) => moved.add(Moved { chunks: 1, bytes: chunk.bytes as u64, error: None }),
+                Err(error) => moved.add(error.into()),
             }
-            Ok(())
         };
-        let mut result = begin();
-        while !under_way.is_empty() {
-            let settled = settle(&mut under_way);
-            result = result.and(settled);
+        for (chunk, event) in chunks.iter().zip(self.events.iter().cycle()) {
+            if under_way.len() == AHEAD {
+                settle(&mut under_way, &mut moved);
+            }
+            if moved.error.is_some() {
+                break;
+            }
+            match start(chunk) {
+                Ok(Some(what)) => {
+                    if event.record(&self.stream).is_err() {
+                        // Then all that the stream has is waited for.
+                        let _ = self.stream.synchronize();
+                    }
+                    under_way.push_back((chunk, what, event));
+                }
+                Ok(None) => break,
+                Err(error) => moved.add(error.into()),
+            }
         }
-        result.map(|()| moved)
+        while !under_way.is_empty() {
+            settle(&mut under_way, &mut moved);
+        }
+        moved
     }
 
     /// Begins to copy content to the host.
@@ -198,12 +243,14 @@ impl<'a> Mover<'a> {
             Store::Mapped(piece) => {
                 // SAFETY: both are mapped for that many bytes, for this device, and stay so until the event behind the
                 // copy is waited for.
-                let code = unsafe { (api.cuMemcpyDtoDAsync_v2)(piece.window(), from, bytes, self.stream.handle()) };
+                let code =
+                    surely(|| unsafe { (api.cuMemcpyDtoDAsync_v2)(piece.window(), from, bytes, self.stream.handle()) });
                 check("cuMemcpyDtoDAsync_v2", code)
             }
             Store::Locked(piece) => {
                 // SAFETY: as above; the host's memory is locked.
-                let code = unsafe { (api.cuMemcpyDtoHAsync_v2)(piece.start(), from, bytes, self.stream.handle()) };
+                let code =
+                    surely(|| unsafe { (api.cuMemcpyDtoHAsync_v2)(piece.start(), from, bytes, self.stream.handle()) });
                 check("cuMemcpyDtoHAsync_v2", code)
             }
         }
@@ -215,12 +262,14 @@ impl<'a> Mover<'a> {
         match store {
             Store::Mapped(piece) => {
                 // SAFETY: as for `save`.
-                let code = unsafe { (api.cuMemcpyDtoDAsync_v2)(to, piece.window(), bytes, self.stream.handle()) };
+                let code =
+                    surely(|| unsafe { (api.cuMemcpyDtoDAsync_v2)(to, piece.window(), bytes, self.stream.handle()) });
                 check("cuMemcpyDtoDAsync_v2", code)
             }
             Store::Locked(piece) => {
                 // SAFETY: as for `save`.
-                let code = unsafe { (api.cuMemcpyHtoDAsync_v2)(to, piece.start(), bytes, self.stream.handle()) };
+                let code =
+                    surely(|| unsafe { (api.cuMemcpyHtoDAsync_v2)(to, piece.start(), bytes, self.stream.handle()) });
                 check("cuMemcpyHtoDAsync_v2", code)
             }
         }
@@ -260,8 +309,12 @@ impl<'a> Mover<'a> {
     }
 
     /// Puts the device's memory behind the chunk's addresses. What was there is given to whoever copies it.
-    fn come(&self, chunk: &Chunk, charge: Charge, backing: Backing) -> Result<Option<(Store, DevicePtr)>, Error> {
-        let Backing::Device(handle) = backing else { return Ok(None) };
+    fn come(
+        &self,
+        chunk: &Chunk,
+        charge: Charge,
+        handle: AllocationHandle,
+    ) -> Result<Option<(Store, DevicePtr)>, Error> {
         let (former, address, access) = {
             let mut inner = chunk.inner();
             let (Some(former), Some(address)) = (inner.backing.take(), inner.address) else { return Ok(None) };
@@ -313,19 +366,20 @@ impl<'a> Mover<'a> {
         access: &[AccessDesc],
     ) -> Result<(), Error> {
         // SAFETY: the addresses are reserved, by the program or by this library, and nothing is mapped there.
-        check("cuMemMap", unsafe { (self.moving.api().cuMemMap)(address, bytes, 0, handle, 0) })?;
+        check("cuMemMap", surely(|| unsafe { (self.moving.api().cuMemMap)(address, bytes, 0, handle, 0) }))?;
         if access.is_empty() {
             return Ok(());
         }
         // SAFETY: mapped a moment ago; `access` outlives the call.
-        let granted = unsafe { (self.moving.api().cuMemSetAccess)(address, bytes, access.as_ptr(), access.len()) };
+        let granted =
+            surely(|| unsafe { (self.moving.api().cuMemSetAccess)(address, bytes, access.as_ptr(), access.len()) });
         check("cuMemSetAccess", granted).inspect_err(|_| {
             let _ = self.unmap(address, bytes);
         })
     }
 }
 
-/// Undoes something, which cannot be refused for good: tries again a few times.
+/// Makes a call without which memory would be lost or half moved: tries again a few times.
 pub(crate) fn surely(call: impl Fn() -> Code) -> Code {
     let mut code = call();
     for _ in 0..3 {

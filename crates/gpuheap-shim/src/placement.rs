@@ -9,21 +9,22 @@
 //! estimated: tensors that begin in a chunk share it, and the last one goes on through the following chunks up to the
 //! next one in which a tensor begins.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use gpuheap_cuda::raw::DeviceId;
 use gpuheap_ledger::State as Phase;
 
 use crate::chunks::{Backing, Chunk};
-use crate::moves::Rest;
+use crate::feedback::{Advice, Feedback};
+use crate::moves::{Mover, Rest};
 use crate::moving::{self, Moving};
 use crate::parameters::KERNELS;
 use crate::passes::{self, PASSES};
 use crate::ranges::CHUNKS;
 use crate::sleep::{by_device, each_device, phase};
-use crate::state::{self, State};
+use crate::state::{self, State, lock};
 use crate::temperature::TEMPERATURE;
 use crate::touched::{Arguments, touched};
 use crate::{devices, quiet, real};
@@ -47,6 +48,9 @@ const HORIZON: std::ops::RangeInclusive<f64> = 1.0..=20.0;
 static WATCHING: AtomicBool = AtomicBool::new(false);
 /// Nanoseconds from the first look to the last comparison.
 static LAST: AtomicU64 = AtomicU64::new(0);
+
+/// The last change, until it is known whether it was of use.
+static FEEDBACK: Mutex<Feedback<Vec<(DeviceId, Undo)>>> = Mutex::new(Feedback::new());
 
 /// Something was put on the host: from now on launches are looked at.
 pub(crate) fn watch() {
@@ -128,26 +132,63 @@ fn compare(state: &'static State) {
         // Somebody else did it meanwhile.
         return;
     }
+    let launches = launches_since_last();
+    let advice = lock(&FEEDBACK).judge(launches, window);
     let all = by_device(|backing| matches!(backing, Backing::Device(_) | Backing::Host(_)));
-    let plans: Vec<(DeviceId, Plan)> =
-        all.into_iter().map(|(device, chunks)| (device, plan(state, device, used(chunks, window)))).collect();
+    // Of all in any case, as the mean of what is used goes on.
+    let used = all.into_iter().map(|(device, chunks)| (device, used(chunks, window))).collect::<Vec<_>>();
     TEMPERATURE.turn();
     LAST.store(now(), Ordering::Relaxed);
+    let (plans, is_new) = match advice {
+        Advice::Wait => return,
+        Advice::Undo(undo) => (undo.iter().map(|(device, undo)| (*device, undo.plan())).collect::<Plans>(), false),
+        Advice::Try => {
+            (used.into_iter().map(|(device, used)| (device, plan(state, device, used))).collect::<Plans>(), true)
+        }
+    };
     if plans.iter().all(|(_, plan)| plan.comes.is_empty()) {
         return;
     }
     let Ok(closed) = quiet::settle(moving, state, &mut turn, SETTLE) else { return };
+    let undo = plans.iter().map(|(device, plan)| (*device, plan.undo())).collect();
     carry_out(moving, state, plans);
     drop(closed);
+    // The move itself is not part of the next window.
+    LAST.store(now(), Ordering::Relaxed);
+    if is_new {
+        lock(&FEEDBACK).made(launches, window, undo);
+    }
 }
 
-fn carry_out(moving: &'static Moving, state: &State, plans: Vec<(DeviceId, Plan)>) {
+fn carry_out(moving: &'static Moving, state: &State, plans: Plans) {
     for (device, plan) in plans {
-        let out = each_device(moving, &[(device, plan.goes)], |mover, chunks| mover.out(chunks, Rest::Behind));
-        let back = each_device(moving, &[(device, plan.comes)], |mover, chunks| mover.back(chunks));
-        state.ledger.slot().moved_out.fetch_add(out.0.bytes, Ordering::Relaxed);
-        state.ledger.slot().moved_in.fetch_add(back.0.bytes, Ordering::Relaxed);
+        let out =
+            each_device(moving, &[(device, still(plan.goes, false))], |mover, chunks| mover.out(chunks, Rest::Behind));
+        let back = each_device(moving, &[(device, still(plan.comes, true))], Mover::back);
+        state.ledger.slot().moved_out.fetch_add(out.bytes, Ordering::Relaxed);
+        state.ledger.slot().moved_in.fetch_add(back.bytes, Ordering::Relaxed);
     }
+}
+
+/// Those of a plan that are still where they were, and still the program's.
+fn still(mut chunks: Vec<Arc<Chunk>>, on_host: bool) -> Vec<Arc<Chunk>> {
+    chunks.retain(|chunk| {
+        let inner = chunk.inner();
+        let is_there = match inner.backing {
+            Some(Backing::Device(_)) => !on_host,
+            Some(Backing::Host(_)) => on_host,
+            _ => false,
+        };
+        is_there && inner.address.is_some() && !inner.is_pinned
+    });
+    chunks
+}
+
+/// Launches since this was last asked.
+fn launches_since_last() -> f64 {
+    static BEFORE: AtomicU64 = AtomicU64::new(0);
+    let now = TEMPERATURE.launches();
+    now.saturating_sub(BEFORE.swap(now, Ordering::Relaxed)) as f64
 }
 
 /// How much of each chunk kernels used, a second. The chunks are in the order of their addresses.
@@ -173,10 +214,34 @@ fn used(chunks: Vec<Arc<Chunk>>, window: f64) -> Vec<Used> {
 }
 
 /// What is to move.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Plan {
     goes: Vec<Arc<Chunk>>,
     comes: Vec<Arc<Chunk>>,
+}
+
+type Plans = Vec<(DeviceId, Plan)>;
+
+impl Plan {
+    /// What undoes it.
+    fn undo(&self) -> Undo {
+        let of = |chunks: &[Arc<Chunk>]| chunks.iter().map(Arc::downgrade).collect();
+        Undo { goes: of(&self.comes), comes: of(&self.goes) }
+    }
+}
+
+/// What undoes a plan, without keeping chunks alive that the program has freed meanwhile.
+#[derive(Debug, Default)]
+struct Undo {
+    goes: Vec<Weak<Chunk>>,
+    comes: Vec<Weak<Chunk>>,
+}
+
+impl Undo {
+    fn plan(&self) -> Plan {
+        let of = |chunks: &[Weak<Chunk>]| chunks.iter().filter_map(Weak::upgrade).collect();
+        Plan { goes: of(&self.goes), comes: of(&self.comes) }
+    }
 }
 
 /// The hottest of the host's chunks come as long as they are worth it, and the coldest of the device's make room.

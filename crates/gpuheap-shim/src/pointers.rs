@@ -31,12 +31,12 @@ pub(crate) fn attributes(
 ) -> Code {
     let code = call();
     if code.is_success() && moving::is_wanted() && !attributes.is_null() && !values.is_null() {
-        for number in 0..count as usize {
-            // SAFETY: the driver read as many.
-            let attribute = unsafe { attributes.add(number).read() };
-            // SAFETY: as above.
-            let value = unsafe { values.add(number).read() };
-            correct(value, attribute, address);
+        // SAFETY: the driver read as many.
+        let attributes = unsafe { std::slice::from_raw_parts(attributes, count as usize) };
+        // SAFETY: as above.
+        let values = unsafe { std::slice::from_raw_parts(values, count as usize) };
+        for (attribute, value) in attributes.iter().zip(values) {
+            correct(*value, *attribute, address);
         }
     }
     code

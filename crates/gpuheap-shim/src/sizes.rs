@@ -112,8 +112,8 @@ extern "C" fn gpuheap_shim_mistakes() -> u64 {
     ledger.violations() << 32 | ledger.unseen() & u64::from(u32::MAX)
 }
 
-/// Tells this library from a driver: the version of this interface.
+/// Tells this library from a driver, and whether it shares a ledger with whoever asks: the version of its form.
 #[unsafe(no_mangle)]
 extern "C" fn gpuheap_shim_version() -> u32 {
-    1
+    gpuheap_ledger::layout::VERSION
 }

@@ -11,7 +11,7 @@ use gpuheap_ledger::control::Done;
 use gpuheap_ledger::events::What;
 use gpuheap_ledger::{Kind, Origin, State as Phase};
 
-use crate::chunks::{Backing, Chunk};
+use crate::chunks::{Backing, Chunk, own_access};
 use crate::events::{self, Memory};
 use crate::ledger::{DEVICES, HOST};
 use crate::moves::{Moved, Mover, Rest};
@@ -85,10 +85,10 @@ pub(crate) fn fall_asleep(moving: &'static Moving, state: &'static State, keep: 
         (device, goes)
     });
     let going: Vec<(DeviceId, Vec<Arc<Chunk>>)> = going.collect();
-    let moved = each_device(moving, &going, |mover, chunks| mover.out(chunks, Rest::Away));
-    state.ledger.slot().moved_out.fetch_add(moved.0.bytes, Ordering::Relaxed);
-    if let Some(error) = moved.1
-        && moved.0.chunks == 0
+    let mut moved = each_device(moving, &going, |mover, chunks| mover.out(chunks, Rest::Away));
+    state.ledger.slot().moved_out.fetch_add(moved.bytes, Ordering::Relaxed);
+    if let Some(error) = moved.error.take()
+        && moved.chunks == 0
     {
         set_phase(state, Phase::Running);
         drop(closed);
@@ -96,8 +96,8 @@ pub(crate) fn fall_asleep(moving: &'static Moving, state: &'static State, keep: 
     }
     set_phase(state, Phase::Asleep);
     closed.stay();
-    note(What::Yielded, moved.0, start);
-    Ok(done(state, moved.0, start))
+    note(What::Yielded, moved.bytes, start);
+    Ok(done(state, moved.bytes, start))
 }
 
 /// Moves all of it back, as far as there is room, and lets the program go on once nothing is away any more.
@@ -110,13 +110,14 @@ pub(crate) fn wake_up(moving: &'static Moving, state: &'static State) -> Result<
     set_phase(state, Phase::Waking);
     let away = by_device(|backing| matches!(backing, Backing::Away(_)));
     let away: Vec<(DeviceId, Vec<Arc<Chunk>>)> = away.into_iter().collect();
-    let (mut moved, error) = each_device(moving, &away, Mover::back);
+    let mut moved = each_device(moving, &away, Mover::back);
     state.ledger.slot().moved_in.fetch_add(moved.bytes, Ordering::Relaxed);
     if moving.spills() {
         // What the device has no room for stays on the host, behind its addresses.
         let rest = by_device(|backing| matches!(backing, Backing::Away(_)));
         let rest: Vec<_> = rest.into_iter().collect();
-        moved.chunks += each_device(moving, &rest, Mover::behind).0.chunks;
+        let behind = each_device(moving, &rest, Mover::behind);
+        moved.error = behind.error;
         placement::watch();
     }
     let missing: u64 = by_device(|backing| matches!(backing, Backing::Away(_)))
@@ -125,26 +126,26 @@ pub(crate) fn wake_up(moving: &'static Moving, state: &'static State) -> Result<
         .map(|chunk| chunk.bytes as u64)
         .sum();
     if missing > 0 {
-        return Err(error.map_or(Refused::NoRoom(missing), Refused::Driver));
+        return Err(moved.error.map_or(Refused::NoRoom(missing), Refused::Driver));
     }
     set_phase(state, Phase::Running);
     state.gate.reopen();
-    note(What::Woken, moved, start);
-    Ok(done(state, moved, start))
+    note(What::Woken, moved.bytes, start);
+    Ok(done(state, moved.bytes, start))
 }
 
 /// Writes down that all of the process moved.
-fn note(what: What, moved: Moved, start: Instant) {
-    let memory = Memory { kind: Kind::Spilled, origin: Origin::default(), place: HOST, bytes: moved.bytes };
+fn note(what: What, bytes: u64, start: Instant) {
+    let memory = Memory { kind: Kind::Spilled, origin: Origin::default(), place: HOST, bytes };
     events::note(what, memory, usize::try_from(start.elapsed().as_micros()).unwrap_or(usize::MAX));
 }
 
 /// How the process is.
 pub(crate) fn status(state: &State) -> Done {
-    done(state, Moved::default(), Instant::now())
+    done(state, 0, Instant::now())
 }
 
-fn done(state: &State, moved: Moved, start: Instant) -> Done {
+fn done(state: &State, moved: u64, start: Instant) -> Done {
     let held = |devices: std::ops::Range<usize>| {
         let slot = state.ledger.slot();
         devices.map(|device| slot.limited[device].load(Ordering::SeqCst)).sum::<u64>()
@@ -154,7 +155,7 @@ fn done(state: &State, moved: Moved, start: Instant) -> Done {
         state: phase(state),
         bytes,
         host: held(DEVICES..DEVICES + 1),
-        moved: moved.bytes,
+        moved,
         kept: bytes,
         seconds: start.elapsed().as_secs_f64(),
     }
@@ -174,7 +175,9 @@ pub(crate) fn by_device(is_there: impl Fn(&Backing) -> bool) -> BTreeMap<DeviceI
     for chunk in converted::chunks().into_iter().chain(paging::mapped_chunks()) {
         let wanted = {
             let inner = chunk.inner();
-            !inner.is_pinned && inner.address.is_some() && inner.backing.as_ref().is_some_and(&is_there)
+            // What the device may not touch cannot be copied; the program has mapped it and not yet said who may.
+            let reached = inner.access.iter().any(|access| *access == own_access(chunk.device));
+            !inner.is_pinned && reached && inner.address.is_some() && inner.backing.as_ref().is_some_and(&is_there)
         };
         if wanted {
             found.entry(chunk.device).or_default().push(chunk);
@@ -187,25 +190,22 @@ pub(crate) fn by_device(is_there: impl Fn(&Backing) -> bool) -> BTreeMap<DeviceI
 pub(crate) fn each_device<'a>(
     moving: &'a Moving,
     chunks: &[(DeviceId, Vec<Arc<Chunk>>)],
-    work: impl Fn(&Mover<'a>, &[Arc<Chunk>]) -> Result<Moved, Error>,
-) -> (Moved, Option<Error>) {
-    let (mut all, mut failed) = (Moved::default(), None);
+    work: impl Fn(&Mover<'a>, &[Arc<Chunk>]) -> Moved,
+) -> Moved {
+    let mut all = Moved::default();
     for (device, chunks) in chunks {
-        let done = moving.device(*device).and_then(|found| {
+        if chunks.is_empty() {
+            continue;
+        }
+        let mover = moving.device(*device).and_then(|found| {
             // Where a program has no primary context, none is made for this: it would take more than many chunks.
-            if chunks.is_empty() || !found.has_context()? {
-                return Ok(Moved::default());
-            }
-            let mover = Mover::new(moving, *device)?;
-            work(&mover, chunks)
+            if found.has_context()? { Mover::new(moving, *device).map(Some) } else { Ok(None) }
         });
-        match done {
-            Ok(moved) => {
-                all.chunks += moved.chunks;
-                all.bytes += moved.bytes;
-            }
-            Err(error) => failed = Some(error),
+        match mover {
+            Ok(Some(mover)) => all.add(work(&mover, chunks)),
+            Ok(None) => {}
+            Err(error) => all.add(error.into()),
         }
     }
-    (all, failed)
+    all
 }

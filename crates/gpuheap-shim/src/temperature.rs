@@ -102,6 +102,11 @@ impl Temperature {
         }
     }
 
+    /// About how many launches there were: some thousand more or less with many threads.
+    pub(crate) fn launches(&self) -> u64 {
+        self.batches.load(Ordering::Relaxed)
+    }
+
     /// A launch touches a chunk at an address, so many times.
     #[inline]
     pub(crate) fn touch(&self, chunk: u32, launch: u64, address: u64, times: u32) {

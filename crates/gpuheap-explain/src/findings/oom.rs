@@ -3,7 +3,7 @@
 use gpuheap_record::Bytes;
 
 use super::{Facts, event_at, grouped, percent, plural};
-use crate::frames::{Marks, sites};
+use crate::frames::{Marks, is_of_driver, sites};
 use crate::lifetimes::Tick;
 use crate::report::{Class, Confidence, Finding, FindingKind, OutOfMemory, Remedy};
 
@@ -71,17 +71,19 @@ pub(crate) fn find(facts: &Facts<'_>, leak: Option<&Finding>) -> Option<Finding>
         "the largest free range was {}; {free} were cached in all and could not serve",
         oom.largest_free_bytes
     ));
-    let by_class: Vec<String> = oom
+    let of_driver = is_of_driver(facts.recording);
+    let share = |bytes: Bytes| percent(bytes.share_of(oom.moment.allocated_bytes));
+    let by_library =
+        oom.holders.iter().map(|holder| format!("{} {} ({})", holder.label, holder.bytes, share(holder.bytes)));
+    let by_class = oom
         .moment
         .by_class
         .iter()
         .filter(|(_, bytes)| bytes.share_of(oom.moment.allocated_bytes) >= 0.01)
-        .map(|(class, bytes)| {
-            format!("{} {bytes} ({})", class.title(), percent(bytes.share_of(oom.moment.allocated_bytes)))
-        })
-        .collect();
-    if !by_class.is_empty() {
-        evidence.push(format!("what fills it: {}", by_class.join(", ")));
+        .map(|(class, bytes)| format!("{} {bytes} ({})", class.title(), share(*bytes)));
+    let filled: Vec<String> = if of_driver { by_library.collect() } else { by_class.collect() };
+    if !filled.is_empty() {
+        evidence.push(format!("what fills it: {}", filled.join(", ")));
     }
     if oom.pending_bytes > Bytes::ZERO {
         evidence.push(format!("{} waited for another stream", oom.pending_bytes));
@@ -92,7 +94,8 @@ pub(crate) fn find(facts: &Facts<'_>, leak: Option<&Finding>) -> Option<Finding>
             oom.device_free_bytes
         ));
     } else {
-        evidence.push(format!("the driver had {} left", oom.device_free_bytes));
+        let whose = if of_driver { "budget" } else { "driver" };
+        evidence.push(format!("the {whose} had {} left", oom.device_free_bytes));
     }
     if oom.count > 1 {
         evidence

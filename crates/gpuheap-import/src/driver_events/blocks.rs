@@ -90,7 +90,8 @@ impl Blocks {
             Action::Record(record) => self.follow(step, record, recording),
             Action::Refused(record) => {
                 let stack = self.stack(step.process, record.kind, record.origin, recording);
-                let event = Event { kind: EventKind::OutOfMemory, size: record.bytes, ..event(step, 0, 0, stack) };
+                let event = event(step, record.address, record.bytes, stack);
+                let event = Event { kind: EventKind::OutOfMemory, ..event };
                 if let Some(target) = target(recording, place_of(record)) {
                     target.events.push(event);
                 }

@@ -95,7 +95,7 @@ fn bring_back(moving: &'static Moving, state: &State, shared: &Shared, mut wante
     while let Some(next) = wanted.first() {
         // One for one, so that the host needs no more room than for the largest of them.
         let left = make_room(moving, state, shared, device, next.bytes);
-        let (came, _) = each_device(moving, &[(device, wanted.clone())], Mover::back);
+        let came = each_device(moving, &[(device, wanted.clone())], Mover::back);
         state.ledger.slot().moved_out.fetch_add(left.bytes, Ordering::Relaxed);
         state.ledger.slot().moved_in.fetch_add(came.bytes, Ordering::Relaxed);
         wanted.retain(|piece| piece.pin_on_device().is_none());
@@ -124,7 +124,7 @@ fn make_room(moving: &Moving, state: &State, shared: &Shared, device: DeviceId, 
         found += if wanted { chunk.bytes } else { 0 };
         wanted
     });
-    each_device(moving, &[(device, goes)], |mover, chunks| mover.out(chunks, Rest::Behind)).0
+    each_device(moving, &[(device, goes)], |mover, chunks| mover.out(chunks, Rest::Behind))
 }
 
 /// A descriptor of physical memory.

@@ -79,7 +79,7 @@ fn a_program_that_is_linked_with_the_driver_gets_it() {
     let text = "#include <stdio.h>\nint cuInit(unsigned);\nint cuMemAlloc_v2(unsigned long *, unsigned long);\n\
          unsigned gpuheap_shim_version(void);\n\
          int main(void) { unsigned long a; int first = cuInit(0), second = cuMemAlloc_v2(&a, 512);\n\
-         printf(\"%d %d %u\\n\", first, second, gpuheap_shim_version()); }\n";
+         printf(\"%d %d %d\\n\", first, second, gpuheap_shim_version() != 0); }\n";
     std::fs::write(&source, text).unwrap();
     let mut compiler = Command::new("cc");
     compiler.arg("-o").arg(&program).arg(&source).arg("-L").arg(rig.driver_folder(Driver::Shim));

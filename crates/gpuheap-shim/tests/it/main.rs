@@ -10,6 +10,7 @@ mod programs;
 mod rig;
 mod sharing;
 mod sleeping;
+mod stress;
 mod support;
 
 // The conformance suite of drivers, with the shim as the driver.

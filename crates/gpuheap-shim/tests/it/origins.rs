@@ -313,3 +313,24 @@ fn explains_what_the_ledger_says(moving: &str) {
         gpuheap_record::file::write(&recording, fs::File::create(path).unwrap()).unwrap();
     }
 }
+
+#[test]
+fn a_request_that_the_budget_refused_is_an_oom_of_whoever_asked() {
+    let askers = Askers::new();
+    let (blas, torch) = (askers.library("libcublas.so.12", &[]), askers.library("libc10_cuda.so", &[]));
+    let steps = [format!("{torch}={}", 40 << 20), format!("{blas}={}", 20 << 20)];
+    let mut command = askers.command(&steps);
+    let mut process = Waiting(command.env("GPUHEAP_BUDGET", (50 << 20).to_string()).spawn().unwrap());
+    let said = process.ready();
+    assert!(said.last().unwrap().ends_with("libcublas.so.12: 2"), "{said:?}");
+    let recording = driver_events::read(&askers.rig.path("run"), &Seen::default()).unwrap();
+    let report = gpuheap_explain::explain(&recording, &gpuheap_explain::Options::default()).unwrap();
+    assert!(report.verdict.headline.ends_with("the program holds too much, by cuBLAS"), "{}", report.verdict.headline);
+    let evidence = &report.findings[0].evidence;
+    for said in ["the budget had 10.0 MiB left", "what fills it: PyTorch 40.0 MiB (100 %)"] {
+        assert!(evidence.iter().any(|sentence| sentence == said), "{evidence:?}");
+    }
+    let oom = report.oom.unwrap();
+    assert_eq!((oom.asked_bytes.get(), oom.device_free_bytes.get()), (20 << 20, 10 << 20));
+    assert_eq!(oom.holders[0].label, "PyTorch");
+}

@@ -65,6 +65,7 @@ impl Rig {
             ("driver.h", include_str!("client/driver.h")),
             ("calls.h", include_str!("client/calls.h")),
             ("processes.h", include_str!("client/processes.h")),
+            ("moves.h", include_str!("client/moves.h")),
             ("shares.h", include_str!("client/shares.h")),
             ("sleeps.h", include_str!("client/sleeps.h")),
             ("stress.h", include_str!("client/stress.h")),

@@ -11,7 +11,7 @@ use gpuheap_record::Bytes;
 use crate::cli::{Run, Spill};
 use crate::errors::Error;
 use crate::own::Own;
-use crate::run::driver::Search;
+use crate::run::driver::{self, Search};
 use crate::run::environment::{self, Changes};
 use crate::run::folder::{self, Folder};
 use crate::run::probe::{self, Found};
@@ -41,7 +41,7 @@ fn outer(arguments: &Run, own: &Own) -> Result<ExitCode, run::Error> {
     }
     let shim = shim::find(own)?;
     let path = environment::search_path();
-    let search = Search::start(path.as_deref());
+    let search = Search::start(driver::NAME, path.as_deref());
     if search.candidates.is_empty() {
         return Err(run::Error::NoDriver { searched: search.searched, refused: search.refused });
     }
@@ -49,6 +49,12 @@ fn outer(arguments: &Run, own: &Own) -> Result<ExitCode, run::Error> {
     let budget = arguments.budget.map_or(0, Bytes::get);
     let limits = Limits { budget, spill: spill::most(arguments.spill) };
     let folder = Folder::new(&words, limits, &shim)?;
+    if arguments.budget.is_some()
+        && let Some(library) = shim::management(&shim)
+        && let Some(real) = Search::start(driver::MANAGEMENT, path.as_deref()).candidates.first()
+    {
+        folder.put_management(&library, real);
+    }
     let changes = attach(arguments, own, search, &folder)?;
     warn_of_earlier(&arguments.program[0], arguments.quiet);
     let program = Program::start(&arguments.program, &changes)?;
@@ -68,7 +74,13 @@ fn attach(arguments: &Run, own: &Own, mut search: Search, folder: &Folder) -> Re
         let beyond = search.beyond(&candidate);
         let changes = environment::of_run(arguments, folder.path(), &folder.drivers(), beyond);
         let why = match probe::look(own, &changes).map_err(run::Error::Probe)? {
-            Found::Attached => return Ok(changes),
+            Found::Attached { management } => {
+                if !management {
+                    folder.remove_management();
+                }
+                return Ok(changes);
+            }
+            Found::OtherVersion => return Err(run::Error::OtherVersion),
             Found::Passed(got) => return Err(run::Error::NotAttached { got }),
             Found::Stub => "it is the CUDA toolkit's stub, which programs are linked with".to_owned(),
             Found::Failed(why) => why,
@@ -94,7 +106,8 @@ fn inner(arguments: &Run, own: &Own, outer: &Path) -> Result<ExitCode, run::Erro
     }
     let changes = environment::of_inner_run(arguments, outer, &folder::drivers(outer));
     match probe::look(own, &changes).map_err(run::Error::Probe)? {
-        Found::Attached => {}
+        Found::Attached { .. } => {}
+        Found::OtherVersion => return Err(run::Error::OtherVersion),
         Found::Passed(got) => return Err(run::Error::NotAttached { got }),
         Found::Stub | Found::Failed(_) => {
             return Err(run::Error::NotAttached { got: folder::drivers(outer) });

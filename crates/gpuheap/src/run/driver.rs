@@ -1,4 +1,4 @@
-//! Where the real driver may be, in the order in which the loader would look.
+//! Where the real driver and its management library (NVML) may be, in the order in which the loader would look.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,6 +8,8 @@ use super::{cache, elf};
 
 /// The driver's name.
 pub(crate) const NAME: &str = "libcuda.so.1";
+/// The name of the library that tells how large devices are, of those that do not ask the driver.
+pub(crate) const MANAGEMENT: &str = "libnvidia-ml.so.1";
 
 /// Folders that installers use, some of which no loader knows.
 const USUAL: &[&str] = &[
@@ -39,22 +41,22 @@ pub(crate) struct Search {
 }
 
 impl Search {
-    /// Looks in all folders. `path` is the user's own `LD_LIBRARY_PATH`.
-    pub(crate) fn start(path: Option<&OsStr>) -> Self {
+    /// Looks in all folders for a library of that name. `path` is the user's own `LD_LIBRARY_PATH`.
+    pub(crate) fn start(name: &str, path: Option<&OsStr>) -> Self {
         let own = folders(path);
         let known: Vec<PathBuf> =
-            cache::find(NAME).iter().filter_map(|file| file.parent()).map(Path::to_path_buf).collect();
-        Self::within(&own, &known, USUAL)
+            cache::find(name).iter().filter_map(|file| file.parent()).map(Path::to_path_buf).collect();
+        Self::within(name, &own, &known, USUAL)
     }
 
-    fn within(own: &[PathBuf], known: &[PathBuf], usual: &[&str]) -> Self {
+    fn within(name: &str, own: &[PathBuf], known: &[PathBuf], usual: &[&str]) -> Self {
         let mut search = Self::default();
         let mut seen = Vec::new();
         let own = own.iter().map(|folder| (folder.clone(), false));
         let known = known.iter().map(|folder| (folder.clone(), false));
         let usual = usual.iter().map(|folder| (PathBuf::from(folder), true));
         for (folder, is_beyond) in own.chain(known).chain(usual) {
-            let file = folder.join(NAME);
+            let file = folder.join(name);
             let Ok(real) = file.canonicalize() else {
                 let known = |other: &PathBuf| other.canonicalize().ok() == folder.canonicalize().ok();
                 if folder.is_dir() && !search.searched.iter().any(known) {
@@ -135,7 +137,7 @@ mod tests {
         symlink(stubs.join(NAME), linked.join(NAME)).unwrap();
         let own = [empty.clone(), stubs.clone(), text.clone(), first.clone()];
         let usual_text = usual.to_string_lossy().into_owned();
-        let search = Search::within(&own, &[again, linked, empty.clone()], &[&usual_text]);
+        let search = Search::within(NAME, &own, &[again, linked, empty.clone()], &[&usual_text]);
         assert_eq!(search.candidates, [first.join(NAME), usual.join(NAME)]);
         assert_eq!(search.searched, [empty]);
         let refused: Vec<&Path> = search.refused.iter().map(|(path, _)| path.as_path()).collect();

@@ -7,13 +7,13 @@ use object::elf::{DT_RPATH, DT_RUNPATH, EM_AARCH64, EM_X86_64, FileHeader64};
 use object::read::elf::{ElfFile, FileHeader};
 use object::{Endianness, Object, ObjectSymbol, ReadCache};
 
-/// Tells the shim from a driver.
-const MARK: &str = "gpuheap_shim_version";
+/// Tell gpuheap's own libraries from the driver's.
+const MARKS: [&str; 2] = ["gpuheap_shim_version", "gpuheap_shim_nvml_version"];
 
 /// What is of interest here.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Elf {
-    /// Whether it is the shim.
+    /// Whether it is one of gpuheap's own.
     pub(super) is_shim: bool,
     /// Folders that the loader searches before `LD_LIBRARY_PATH`.
     pub(super) first: Vec<PathBuf>,
@@ -34,7 +34,9 @@ pub(super) fn read(path: &Path) -> Option<Elf> {
     if !is_ours {
         return None;
     }
-    let is_shim = elf.dynamic_symbols().any(|symbol| symbol.is_definition() && symbol.name() == Ok(MARK));
+    let is_shim = elf
+        .dynamic_symbols()
+        .any(|symbol| symbol.is_definition() && symbol.name().is_ok_and(|name| MARKS.contains(&name)));
     Some(Elf { is_shim, first: first(&elf, path) })
 }
 

@@ -42,6 +42,9 @@ pub(crate) enum Error {
         /// What a program gets.
         got: PathBuf,
     },
+    /// The shim is of another version than the command, or than the outer run.
+    #[error("The library between programs and the driver is of another version of gpuheap")]
+    OtherVersion,
     /// The attempt to load the driver cannot be made.
     #[error("Failed to try how a program gets the driver")]
     Probe(#[source] io::Error),
@@ -205,6 +208,10 @@ impl Error {
                      folder to `LD_LIBRARY_PATH`{folders}"
                 ))
             }
+            Self::OtherVersion => Some(
+                "install gpuheap again; `GPUHEAP_SHIM`, if it is set, must name the library that came with it"
+                    .to_owned(),
+            ),
             Self::NotAttached { .. } => {
                 Some("is a driver in `LD_PRELOAD`, or in the loader's own settings (`/etc/ld.so.preload`)?".to_owned())
             }

@@ -4,7 +4,7 @@
 //! 4711/about.json          who began the run, with what
 //! 4711/ledger              what its processes hold, in memory that they share
 //! 4711/4712.sock           where a process is asked to make room; it makes it
-//! 4711/driver/libcuda.so.1, libcuda.so, libcuda-real.so
+//! 4711/driver/libcuda.so.1, libcuda.so, libcuda-real.so, the same of libnvidia-ml.so.1
 //! ```
 
 use std::fs::{self, DirBuilder};
@@ -94,20 +94,40 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The shim by the names under which programs ask for the driver. What it needs it takes from the folder that it is
-    /// opened in: so a link would do, but a copy stays what it is when another version is installed meanwhile. From
-    /// places that programs must not be run from, libraries cannot be loaded; containers have such memory.
+    /// The shim by the names under which programs ask for the driver.
     fn fill_drivers(&self, shim: &Path) -> io::Result<()> {
+        DirBuilder::new().mode(0o700).create(self.drivers())?;
+        self.put(shim, driver::NAME, "libcuda.so")
+    }
+
+    /// Puts a library there by two names. What it needs it takes from the folder that it is opened in: so a link would
+    /// do, but a copy stays what it is when another version is installed meanwhile. From places that programs must not be
+    /// run from, libraries cannot be loaded; containers have such memory.
+    fn put(&self, library: &Path, name: &str, short: &str) -> io::Result<()> {
         let drivers = self.drivers();
-        DirBuilder::new().mode(0o700).create(&drivers)?;
-        let own = drivers.join(driver::NAME);
         let flags = rustix::fs::statvfs(&drivers)?.f_flag;
         if flags.contains(StatVfsMountFlags::NOEXEC) {
-            symlink(fs::canonicalize(shim)?, own)?;
+            symlink(fs::canonicalize(library)?, drivers.join(name))?;
         } else {
-            fs::copy(shim, own)?;
+            fs::copy(library, drivers.join(name))?;
         }
-        symlink(driver::NAME, drivers.join("libcuda.so"))
+        symlink(name, drivers.join(short))
+    }
+
+    /// Puts a library before the driver's management library, which is at `real`. What does not work is taken away again:
+    /// programs then get that as it is.
+    pub(crate) fn put_management(&self, library: &Path, real: &Path) {
+        let put = self.put(library, driver::MANAGEMENT, "libnvidia-ml.so");
+        if put.and_then(|()| symlink(real, self.drivers().join("libnvidia-ml-real.so"))).is_err() {
+            self.remove_management();
+        }
+    }
+
+    /// Takes it away.
+    pub(crate) fn remove_management(&self) {
+        for name in [driver::MANAGEMENT, "libnvidia-ml.so", "libnvidia-ml-real.so"] {
+            let _ = fs::remove_file(self.drivers().join(name));
+        }
     }
 
     /// Puts the real driver behind the shim.

@@ -13,6 +13,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use gpuheap_cuda::Look;
 use gpuheap_cuda::raw::Code;
+use gpuheap_ledger::layout::VERSION;
 
 use super::environment::Changes;
 use crate::own::Own;
@@ -24,7 +25,12 @@ const WORD: &str = "--probe-driver";
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Found {
     /// The shim, with a driver behind it.
-    Attached,
+    Attached {
+        /// Whether the management library can be loaded as well, whichever it is.
+        management: bool,
+    },
+    /// A shim that shares no ledger with this command: another version came with it.
+    OtherVersion,
     /// The shim, with the toolkit's stub behind it.
     Stub,
     /// Something that is not the shim: the file, if it can be told.
@@ -48,9 +54,11 @@ pub(crate) fn look(own: &Own, changes: &Changes) -> io::Result<Found> {
         lines.find_map(|line| line.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
     };
     let text = |words: &[u8]| String::from_utf8_lossy(words).into_owned();
+    let own = VERSION.to_string();
     Ok(match (words("error").map(text), words("shim"), words("code").map(text)) {
         (Some(error), _, _) => Found::Failed(error),
-        (None, Some(_), None) => Found::Attached,
+        (None, Some(version), _) if version != own.as_bytes() => Found::OtherVersion,
+        (None, Some(_), None) => Found::Attached { management: words("management").is_some() },
         (None, Some(_), Some(code)) if code == Code::STUB_LIBRARY.0.to_string() => Found::Stub,
         (None, Some(_), Some(code)) => Found::Failed(format!("it answers with error {code}")),
         (None, None, _) => match words("driver") {
@@ -74,6 +82,9 @@ pub(crate) fn answer(arguments: &[OsString]) -> Option<ExitCode> {
             match version {
                 Ok(version) => text.extend(format!("version={version}\n").into_bytes()),
                 Err(code) => text.extend(format!("code={}\n", code.0).into_bytes()),
+            }
+            if gpuheap_cuda::management_by_name().is_ok() {
+                text.extend(b"management=1\n");
             }
             text.extend(b"driver=");
             text.extend(driver.unwrap_or_default().as_os_str().as_bytes());

@@ -1,6 +1,6 @@
 //! The library that stands before the driver.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{Error, elf};
 use crate::own::Own;
@@ -15,9 +15,17 @@ pub(crate) fn find(own: &Own) -> Result<PathBuf, Error> {
     let folder = own.folder.as_deref();
     let places: Vec<PathBuf> =
         folder.into_iter().flat_map(|folder| [folder.join(NAME), folder.join("deps").join(NAME)]).collect();
-    places.iter().find(|path| is_shim(path)).cloned().ok_or(Error::NoShim { searched: places })
+    // Of what cargo left in two places, one may be from long ago.
+    let made = |path: &PathBuf| path.metadata().and_then(|found| found.modified()).ok();
+    let found = places.iter().filter(|path| is_shim(path)).max_by_key(|path| made(path)).cloned();
+    found.ok_or(Error::NoShim { searched: places })
 }
 
-fn is_shim(path: &std::path::Path) -> bool {
+/// The library before NVML, which comes with the other one. Without it, programs that ask NVML see the whole card.
+pub(crate) fn management(shim: &Path) -> Option<PathBuf> {
+    Some(shim.with_file_name("libgpuheap_shim_nvml.so")).filter(|path| is_shim(path))
+}
+
+fn is_shim(path: &Path) -> bool {
     elf::read(path).is_some_and(|elf| elf.is_shim)
 }

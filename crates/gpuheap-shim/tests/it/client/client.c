@@ -3,6 +3,7 @@
 #include "driver.h"
 
 #include "calls.h"
+#include "moves.h"
 #include "processes.h"
 #include "shares.h"
 #include "sleeps.h"
@@ -33,6 +34,8 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "nested")) nested();
     else if (!strcmp(what, "stress")) stress();
     else if (!strcmp(what, "sleeps")) sleeps();
+    else if (!strcmp(what, "hot")) hot(arguments[2]);
+    else if (!strcmp(what, "moves")) moves(arguments[2], (unsigned)atoi(arguments[3]));
     else if (!strcmp(what, "shares")) shares();
     else if (!strcmp(what, "twice")) twice();
     else if (!strcmp(what, "devices")) devices();

@@ -36,6 +36,8 @@ struct RunEntry<'a> {
 #[derive(Serialize)]
 struct OnDevice {
     device: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uuid: Option<String>,
     used_bytes: u64,
     peak_bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,8 +71,10 @@ fn run_entry(run: &Run) -> RunEntry<'_> {
     let budget = snapshot.budgets[0];
     let device = |device: usize| {
         let (used_bytes, peak_bytes) = (snapshot.used(device), snapshot.peaks[device]);
+        let uuid = snapshot.devices[device].map(|uuid| uuid.to_string());
         (used_bytes > 0 || peak_bytes > 0).then_some(OnDevice {
             device,
+            uuid,
             used_bytes,
             peak_bytes,
             by_kind: None,
@@ -101,6 +105,7 @@ fn process_entry(process: &Process) -> ProcessEntry {
         let is_used = used_bytes > 0 || peak_bytes > 0 || !by_kind.is_empty();
         is_used.then_some(OnDevice {
             device,
+            uuid: None,
             used_bytes,
             peak_bytes,
             by_kind: Some(by_kind),

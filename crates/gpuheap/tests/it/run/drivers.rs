@@ -169,6 +169,19 @@ fn the_library_is_the_one_that_came_with_the_command_or_the_one_that_is_named() 
     fs::copy(library("libgpuheap_shim.so"), rig.path("named.so")).unwrap();
     let named = said(rig.run(&[], &["true"]).env("GPUHEAP_SHIM", rig.path("named.so")));
     assert_eq!(named, (Some(0), String::new(), String::new()));
+    // One of another version, which would count where nobody looks.
+    fs::write(
+        rig.path("other.c"),
+        "unsigned gpuheap_shim_version(void) { return 1; }\nint cuDriverGetVersion(int *version) { return 0; }\n",
+    )
+    .unwrap();
+    let other = rig.compile("other.so", &["other.c", "-shared", "-fPIC"]);
+    let (code, _, error) = said(rig.run(&[], &["true"]).env("GPUHEAP_SHIM", other));
+    assert_eq!(code, Some(2));
+    assert!(
+        error.starts_with("error: The library between programs and the driver is of another version of gpuheap\n"),
+        "{error}"
+    );
     // A command that came alone.
     fs::copy(env!("CARGO_BIN_EXE_gpuheap"), rig.path("gpuheap")).unwrap();
     let mut alone = Command::new(rig.path("gpuheap"));
@@ -193,4 +206,32 @@ fn a_driver_that_is_there_before_the_shim_is_no_reason_to_pretend() {
         preloaded.display()
     );
     assert_eq!(error, expected);
+}
+
+/// With a budget, programs that ask the driver's management library (NVML) get gpuheap's before it.
+#[test]
+fn within_a_budget_the_management_library_is_in_between_if_there_is_one() {
+    let rig = Rig::new();
+    let program = "#include <dlfcn.h>\n#include <stdio.h>\nint main(void) { void *library = dlopen(\"libnvidia-ml.so.1\", \
+                   RTLD_NOW);\nif (!library) return 1;\nprintf(\"%d %d\\n\", dlsym(library, \"gpuheap_shim_nvml_version\") \
+                   != NULL, ((int (*)(void))dlsym(library, \"nvmlInit_v2\"))());\nreturn 0; }\n";
+    fs::write(rig.path("asks.c"), program).unwrap();
+    let program = rig.compile("asks", &["asks.c", "-ldl"]);
+    let asked = |options: &[&str]| {
+        let (code, output, error) = said(&mut rig.run(options, &[program.to_str().unwrap()]));
+        assert!(error.is_empty() || error.starts_with("gpuheap: no process"), "{error}");
+        (code, output)
+    };
+    assert_eq!(asked(&["--budget", "1GiB"]), (Some(1), String::new()), "there is none");
+    fs::write(rig.path("management.c"), "int nvmlInit_v2(void) { return 77; }\n").unwrap();
+    rig.compile("driver/libnvidia-ml.so.1", &["management.c", "-shared", "-fPIC"]);
+    assert_eq!(asked(&["--budget", "1GiB"]), (Some(0), "1 77\n".to_owned()));
+    assert_eq!(asked(&[]), (Some(0), "0 77\n".to_owned()));
+    // One that cannot be loaded is not made worse.
+    fs::write(rig.path("needed.c"), "int needed(void) { return 0; }\n").unwrap();
+    rig.compile("libneeded.so", &["needed.c", "-shared", "-fPIC"]);
+    fs::write(rig.path("broken.c"), "int needed(void);\nint nvmlInit_v2(void) { return needed(); }\n").unwrap();
+    rig.compile("driver/libnvidia-ml.so.1", &["broken.c", "-shared", "-fPIC", "-L.", "-lneeded"]);
+    fs::remove_file(rig.path("libneeded.so")).unwrap();
+    assert_eq!(asked(&["--budget", "1GiB"]), (Some(1), String::new()));
 }

@@ -31,7 +31,12 @@ fn every_run_is_there_with_what_it_holds() {
         (&one["budget_bytes"], &one["spill_bytes"], &one["refused"]),
         (&(100 << 20).into(), &(1 << 30).into(), &0.into())
     );
-    assert_eq!(one["devices"], serde_json::json!([{"device": 0, "used_bytes": 20 << 20, "peak_bytes": 20 << 20}]));
+    let uuid = one["devices"][0]["uuid"].clone();
+    assert_eq!(uuid.as_str().map(str::len), Some(36), "{one}");
+    assert_eq!(
+        one["devices"],
+        serde_json::json!([{"device": 0, "uuid": uuid, "used_bytes": 20 << 20, "peak_bytes": 20 << 20}])
+    );
     let process = &one["processes"][0];
     assert_eq!((&process["name"], &process["state"]), (&"client".into(), &"running".into()));
     let devices = serde_json::json!([{
