@@ -11,7 +11,7 @@ use crate::around::{Call, result};
 use crate::charge::{Charge, Kind};
 use crate::chunks::{self, Chunk};
 use crate::state::{self, lock};
-use crate::{moving, real};
+use crate::{converted, moving, real};
 
 /// Physical memory that something holds.
 #[derive(Debug)]
@@ -200,6 +200,10 @@ pub(crate) fn retain(call: Call<'_>, handle: *mut AllocationHandle, address: *mu
         // SAFETY: the program's own place for it, which is not null.
         unsafe { handle.write(token) };
         return Code::SUCCESS;
+    }
+    if converted::chunk_at(DevicePtr(address.addr())).is_some() {
+        // As for all memory of `cuMemAlloc`: there is no handle of it for programs.
+        return Code::INVALID_VALUE;
     }
     let code = call();
     if code.is_success()
