@@ -4,11 +4,11 @@ The library comes with the driver and is found when it is first asked; without o
 once for the life of the process: opening it again and again is what makes monitors slow. After a fork the child opens
 it anew. `GPUHEAP_NVML` names another library than the driver's.
 
-Inside of `gpuheap run --budget` the library that is found by its name is gpuheap's own, in front of the driver's. There
-`total`, `free` and `used` of a device are the run's: the budget, what is left of it (never more than what is free on the
-device), and the rest; contexts are not part of it. What each process holds, names, versions and parts are the driver's
-account as ever, so that processes may hold more than `used`, and others' memory is among it where they left less free
-than the run has left. A library that `GPUHEAP_NVML` names by its path is the one that is asked.
+Inside of `gpuheap run --budget` the library that is found by its name is gpuheap's own, in front of the driver's.
+There `total`, `free` and `used` of a device are the run's: the budget, what is left of it (never more than what is free
+on the device), and the rest; contexts are not part of it. What each process holds, names, versions and parts are the
+driver's account as ever, so that processes may hold more than `used`, and others' memory is among it where they left
+less free than the run has left. A library that `GPUHEAP_NVML` names by its path is the one that is asked.
 """
 
 from __future__ import annotations

@@ -223,7 +223,10 @@ impl Drop for Chunk {
                 // SAFETY: made for this chunk, which nobody has any more and which is mapped nowhere.
                 moves::surely(|| unsafe { (moving.api().cuMemRelease)(handle) });
             }
-            Some(Backing::Host(piece)) => moving.mapped.give(piece),
+            Some(Backing::Host(piece)) => {
+                moving.mapped.give(piece);
+                moving.keep_to_limit();
+            }
             Some(Backing::Away(piece)) => moving.locked.give(piece),
             None => {}
         }
@@ -249,7 +252,9 @@ fn on_host(moving: &Moving, bytes: usize, device: DeviceId, origin: Origin) -> R
     placement::watch();
     // What the host does not have is for the program memory that the device does not have.
     let piece = moving.device(device).and_then(|device| moving.mapped.take(&device, bytes));
-    Ok((charge, Backing::Host(piece.map_err(|_| Code::OUT_OF_MEMORY)?)))
+    let piece = piece.map_err(|_| Code::OUT_OF_MEMORY)?;
+    moving.keep_to_limit();
+    Ok((charge, Backing::Host(piece)))
 }
 
 /// Access for the device itself, as `cuMemAlloc` gives it.

@@ -2,12 +2,14 @@
 //! this one, at a socket in the folder of the run that only its user can reach, and that wakes the process up when a
 //! thread of the program waits at the gate.
 
+use std::cell::Cell;
+use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -19,26 +21,44 @@ use crate::moving::{self, Moving};
 use crate::state::{self, State};
 use crate::{ipc, placement, sleep};
 
-/// How long somebody may take to say what they want.
+/// How long somebody may take to say what they want: nobody else is heard meanwhile, and nothing wakes up.
+const SAID: Duration = Duration::from_secs(1);
+/// How long somebody may take to listen, and how long a process that is woken waits for room.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How soon a process that waits for room looks again.
 const AGAIN: Duration = Duration::from_millis(50);
 
+/// How long memory of a sleep is kept for the next.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// The socket that is listened to; −1 if none is.
+static SOCKET: AtomicI32 = AtomicI32::new(-1);
+
+/// In the child of a fork: nobody listens there, so that nobody may wait for an answer.
+pub(crate) fn after_fork() {
+    let socket = SOCKET.swap(-1, Ordering::SeqCst);
+    if socket >= 0 {
+        // SAFETY: the child's own copy of it, which nothing in it uses.
+        unsafe { libc::close(socket) };
+    }
+}
+
 /// Begins to listen, once a process. What does not work leaves a program that cannot be put to sleep, no more.
 pub(crate) fn start() {
     let state = state::get();
-    let (Some(folder), Some(moving)) = (std::env::var_os("GPUHEAP_RUN").map(PathBuf::from), moving::get()) else {
+    let (Some(folder), Some(moving)) = (moving::run_folder(), moving::get()) else {
         return;
     };
     if state.listens.swap(true, Ordering::SeqCst) {
         return;
     }
     let Some((listener, bell)) = open(&folder) else { return };
+    SOCKET.store(listener.as_raw_fd(), Ordering::SeqCst);
     let signals = block_signals();
     let work = move || {
         // Calls of the driver that end in exported functions are this thread's own.
         let _inside = Inside::enter();
-        Control { moving, state, listener, bell, hold: AtomicBool::new(false) }.listen();
+        Control { moving, state, listener, bell, hold: AtomicBool::new(false), slept: Cell::new(None) }.listen();
     };
     // A program's signals are for its own threads: a new one begins with those blocked that its maker blocks.
     let started = thread::Builder::new().name("gpuheap".to_owned()).spawn(work);
@@ -67,6 +87,25 @@ struct Control {
     bell: i32,
     /// Whether the process sleeps until it is told to wake up.
     hold: AtomicBool,
+    /// When it last went to sleep or woke up.
+    slept: Cell<Option<Instant>>,
+}
+
+/// A stream that is read until a moment and no longer, however slowly the other side writes.
+struct Impatient<'a> {
+    stream: &'a mut UnixStream,
+    end: Instant,
+}
+
+impl Read for Impatient<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(bytes)
+    }
 }
 
 impl Control {
@@ -75,11 +114,21 @@ impl Control {
             let asleep = sleep::phase(self.state) != Phase::Running;
             let wanted = asleep && self.state.gate.is_wanted() && !self.hold.load(Ordering::Relaxed);
             if wanted && sleep::wake_up(self.moving, self.state).is_ok() {
+                self.slept.set(Some(Instant::now()));
                 continue;
             }
             // Woken by a request, by whoever comes to the gate, and now and then while it waits for room.
             let pause = placement::next_look().unwrap_or(Duration::from_secs(3600));
-            self.wait(if wanted { AGAIN } else { pause });
+            let keeps = self.moving.locked.kept() > 0;
+            let pause = if keeps { pause.min(KEPT) } else { pause };
+            if !self.wait(if wanted { AGAIN } else { pause }) {
+                // The program closed what is not its own: what has these numbers now is not for this thread.
+                self.state.gate.set_bell(-1);
+                return;
+            }
+            if keeps && !asleep && self.slept.get().is_none_or(|last| last.elapsed() > KEPT) {
+                self.moving.locked.trim(0);
+            }
             placement::overdue(self.state);
             while let Ok((stream, _)) = self.listener.accept() {
                 self.answer(stream);
@@ -87,24 +136,29 @@ impl Control {
         }
     }
 
-    fn wait(&self, most: Duration) {
+    /// False if there is nothing left to wait for.
+    fn wait(&self, most: Duration) -> bool {
         let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut both = [poll(self.listener.as_raw_fd()), poll(self.bell)];
         let timeout = i32::try_from(most.as_millis()).unwrap_or(i32::MAX);
         // SAFETY: two of them, which outlive the call.
         unsafe { libc::poll(both.as_mut_ptr(), 2, timeout) };
+        if both.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
+            return false;
+        }
         let mut count = 0_u64;
         // SAFETY: eight bytes to a number that outlives the call; it does not wait.
         unsafe { libc::read(self.bell, (&raw mut count).cast(), size_of::<u64>()) };
+        true
     }
 
     fn answer(&self, mut stream: UnixStream) {
-        let prepared = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(PATIENCE)));
+        let prepared = stream.set_nonblocking(false);
         let prepared = prepared.and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
         if prepared.is_err() || !is_of_own_user(&stream) {
             return;
         }
-        let reply = match control::receive(&mut stream) {
+        let reply = match control::receive(&mut Impatient { stream: &mut stream, end: Instant::now() + SAID }) {
             Ok(line) => match line.parse::<Request>() {
                 Ok(request) => self.carry_out(request, &stream),
                 Err(error) => Some(Reply::Refused(error.to_string())),
@@ -119,6 +173,9 @@ impl Control {
 
     /// Gives what is left to answer.
     fn carry_out(&self, request: Request, stream: &UnixStream) -> Option<Reply> {
+        if matches!(request, Request::Yield { .. } | Request::Wake) {
+            self.slept.set(Some(Instant::now()));
+        }
         let result = match request {
             Request::Status => Ok(sleep::status(self.state)),
             Request::Export { address, bytes, stamp } => {

@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use gpuheap_cuda::Attribute;
-use gpuheap_cuda::raw::{self, AccessDesc, AllocationProp, Code, DeviceId, DevicePtr, MemLocation, location};
+use gpuheap_cuda::raw::{self, AccessDesc, AllocationProp, Code, Context, DeviceId, DevicePtr, MemLocation, location};
 
 use crate::charge::{Charge, Kind};
 use crate::chunks::{Chunk, own_access};
+use crate::ledger::HOST;
 use crate::moving::{self, Moving};
 use crate::state::{self, lock};
-use crate::{moves, real};
+use crate::{devices, moves, quiet, real};
 
 /// The granularity of physical memory on all devices so far, and the least that is worth to be moved.
 pub(crate) const UNIT: usize = 2 << 20;
@@ -65,6 +66,11 @@ pub(crate) fn allocate(place: *mut DevicePtr, asked: usize) -> Option<Code> {
     let (context, device) = real::current()?;
     state::get().note_context(context);
     free_late(moving);
+    if !has_room(moving, device, bytes) {
+        // Nothing is taken for a while that would be given back again: others would find no room meanwhile.
+        Charge::refuse(Kind::Linear, Some(device), bytes);
+        return Some(Code::OUT_OF_MEMORY);
+    }
     match Converted::new(moving, (asked, bytes), context, device) {
         Ok((address, converted)) => {
             lock(&state::get().converted).by_address.insert(address.0, converted);
@@ -81,33 +87,52 @@ pub(crate) fn allocate(place: *mut DevicePtr, asked: usize) -> Option<Code> {
     }
 }
 
+/// Whether all of an allocation can be had, as far as one can tell before: within the budget and on the device, with what
+/// may be on the host.
+fn has_room(moving: &Moving, device: DeviceId, bytes: usize) -> bool {
+    if bytes <= PIECE {
+        // One piece is taken or is not.
+        return true;
+    }
+    let (ledger, place, bytes) = (&state::get().ledger, devices::place(Some(device)), bytes as u64);
+    let on_host = if moving.spills() { ledger.spill().saturating_sub(ledger.used(HOST)) } else { 0 };
+    let budget = ledger.budget(place);
+    let within = if budget == 0 { u64::MAX } else { budget.saturating_sub(ledger.used_by_the_living(place)) };
+    // What the driver cannot say is no reason to refuse.
+    let free = real::device_bytes().map_or(u64::MAX, |(free, _)| free as u64);
+    within.min(free).saturating_add(on_host) >= bytes
+}
+
 /// Frees. Nothing if the address is not of these.
 pub(crate) fn free(address: DevicePtr) -> Option<Code> {
     let moving = moving::get()?;
+    // Without a context the driver frees nothing, and says so.
+    real::current()?;
     let converted = lock(&state::get().converted).by_address.remove(&address.0)?;
     if state::get().captures() > 0 {
         lock(&state::get().converted).late.push((address.0, converted));
         return Some(Code::SUCCESS);
     }
     free_late(moving);
-    // As `cuMemFree` does. What the device reports is of the program's work, and is the program's to hear.
-    // SAFETY: takes nothing.
-    let code = unsafe { (moving.api().cuCtxSynchronize)() };
-    converted.give_back(moving, address);
+    // As `cuMemFree` does, for the device that the memory is of. What that reports is of the program's work, and is the
+    // program's to hear; nothing is freed then.
+    let code = quiet::finish(moving, Context(converted.context));
+    if code.is_success() {
+        converted.give_back(moving, address);
+    } else {
+        lock(&state::get().converted).by_address.insert(address.0, converted);
+    }
     Some(code)
 }
 
-fn free_late(moving: &Moving) {
+/// Frees what was freed while a graph was being recorded, once none is.
+pub(crate) fn free_late(moving: &Moving) {
     if state::get().captures() > 0 {
         return;
     }
     let late = std::mem::take(&mut lock(&state::get().converted).late);
-    if late.is_empty() {
-        return;
-    }
-    // SAFETY: takes nothing.
-    unsafe { (moving.api().cuCtxSynchronize)() };
     for (address, converted) in late {
+        quiet::finish(moving, Context(converted.context));
         converted.give_back(moving, DevicePtr(address));
     }
 }

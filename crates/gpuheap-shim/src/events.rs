@@ -10,8 +10,9 @@
 
 use std::cell::Cell;
 use std::ffi::{CString, OsStr, c_int};
+use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -19,6 +20,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use gpuheap_ledger::events::{self, CAPACITY, EXTENSION, HEADER, RECORD, Record, WORDS, What, word};
 use gpuheap_ledger::{Identity, Kind, Origin};
+
+use crate::moving;
 
 use crate::{devices, real};
 
@@ -133,6 +136,8 @@ struct Writer {
     /// Whether there was none.
     full: AtomicBool,
     file: c_int,
+    /// Which file that is: a program may close what is not its own and open something else by that number.
+    inode: u64,
     began: Instant,
     /// How many charges there ever were.
     charges: AtomicU64,
@@ -177,7 +182,7 @@ impl Writer {
     }
 
     fn from_settings() -> Option<Self> {
-        let run = std::env::var_os("GPUHEAP_RUN").map(PathBuf::from)?;
+        let run = moving::run_folder()?;
         let capacity = std::env::var("GPUHEAP_EVENTS").ok().and_then(|text| text.parse().ok()).unwrap_or(CAPACITY);
         Self::open(&run, capacity)
     }
@@ -208,6 +213,7 @@ impl Writer {
             growing: Mutex::new(()),
             full: AtomicBool::new(false),
             file,
+            inode: inode(file)?,
             began: Instant::now(),
             charges: AtomicU64::new(0),
             next_size: AtomicU64::new(0),
@@ -252,7 +258,8 @@ impl Writer {
             }
             let wanted = (room + STEP).min(self.capacity);
             let bytes = HEADER + RECORD * usize::try_from(wanted).unwrap_or(0);
-            if self.full.load(Ordering::Relaxed) || !make_room(self.file, bytes) {
+            if self.full.load(Ordering::Relaxed) || !is_that_file(self.file, self.inode) || !make_room(self.file, bytes)
+            {
                 self.full.store(true, Ordering::Relaxed);
                 return false;
             }
@@ -260,6 +267,21 @@ impl Writer {
         }
         true
     }
+}
+
+/// Which file a number stands for.
+fn inode(file: c_int) -> Option<u64> {
+    let mut about = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: `about` has room for it.
+    if unsafe { libc::fstat(file, about.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: filled by the call above.
+    Some(unsafe { about.assume_init() }.st_ino)
+}
+
+fn is_that_file(file: c_int, wanted: u64) -> bool {
+    inode(file) == Some(wanted)
 }
 
 /// Makes a file that was not there.

@@ -18,7 +18,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_uint;
-use std::path::PathBuf;
 
 use gpuheap_cuda::raw::{Code, Context, DevicePtr, IpcHandle};
 
@@ -91,7 +90,7 @@ pub(crate) fn open(call: Call<'_>, place: *mut DevicePtr, handle: IpcHandle, _fl
         // A process cannot open its own.
         return Code::INVALID_CONTEXT;
     }
-    let run = std::env::var_os("GPUHEAP_RUN").map(PathBuf::from);
+    let run = moving::run_folder();
     let (Some(moving), Some(run)) = (moving::get(), run) else { return Code::INVALID_VALUE };
     close_late(moving);
     let state = state::get();
@@ -167,7 +166,8 @@ pub(crate) fn close(call: Call<'_>, address: DevicePtr) -> Code {
     closed.end(moving)
 }
 
-fn close_late(moving: &Moving) {
+/// Closes what was closed while a graph was being recorded, once none is.
+pub(crate) fn close_late(moving: &Moving) {
     if state::get().captures() > 0 {
         return;
     }

@@ -1,6 +1,6 @@
 //! What moving memory needs: the driver's functions as a table, the host's memory, and whether it is wanted at all.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 
@@ -8,6 +8,7 @@ use gpuheap_cuda::raw::DeviceId;
 use gpuheap_cuda::{Api, Device, Driver, Error};
 
 use crate::host::Mapped;
+use crate::ledger::HOST;
 use crate::locked::Locked;
 use crate::pool::Pool;
 use crate::state::lock;
@@ -48,12 +49,17 @@ pub(crate) fn is_wanted() -> bool {
     match WANTED.load(Ordering::Relaxed) {
         2 => {
             let forbidden = std::env::var_os("GPUHEAP_MOVE").is_some_and(|value| value == "0");
-            let wanted = std::env::var_os("GPUHEAP_RUN").is_some() && !forbidden;
+            let wanted = run_folder().is_some() && !forbidden;
             WANTED.store(u8::from(wanted), Ordering::Relaxed);
             wanted
         }
         value => value == 1,
     }
+}
+
+/// The folder of the run.
+pub(crate) fn run_folder() -> Option<PathBuf> {
+    std::env::var_os("GPUHEAP_RUN").filter(|folder| !folder.is_empty()).map(PathBuf::from)
 }
 
 /// What there is of it in this process: nothing if it is not wanted, or if the driver cannot do it.
@@ -86,6 +92,12 @@ impl Moving {
     /// A device.
     pub(crate) fn device(&self, device: DeviceId) -> Result<Device, Error> {
         self.driver.device(device)
+    }
+
+    /// Gives host memory back to the system that nobody uses and that the limit of spilled memory has no room for.
+    pub(crate) fn keep_to_limit(&self) {
+        let ledger = &state::get().ledger;
+        self.mapped.trim(ledger.spill().saturating_sub(ledger.used(HOST)));
     }
 
     /// Whether the host may stand in for a device.

@@ -111,6 +111,31 @@ impl<P: Piece> Pool<P> {
         }
     }
 
+    /// Bytes that nobody uses.
+    pub(crate) fn kept(&self) -> u64 {
+        lock(&self.free).iter().map(|(bytes, pieces)| *bytes as u64 * pieces.len() as u64).sum()
+    }
+
+    /// Gives pieces back to the system until at most so many bytes are kept, the largest first.
+    pub(crate) fn trim(&self, most: u64) {
+        let mut gone = Vec::new();
+        let mut kept = self.kept();
+        let mut free = lock(&self.free);
+        while kept > most {
+            let Some(mut largest) = free.last_entry() else { break };
+            if let Some(piece) = largest.get_mut().pop() {
+                kept = kept.saturating_sub(piece.bytes() as u64);
+                gone.push(piece);
+            }
+            if largest.get().is_empty() {
+                largest.remove();
+            }
+        }
+        drop(free);
+        // The driver is called without the lock.
+        drop(gone);
+    }
+
     /// Keeps a piece for the next.
     pub(crate) fn give(&self, piece: P) {
         lock(&self.free).entry(piece.bytes()).or_default().push(piece);

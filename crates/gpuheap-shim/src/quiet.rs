@@ -5,11 +5,10 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use gpuheap_cuda::raw::Context;
+use gpuheap_cuda::raw::{Code, Context};
 
 use crate::depth::Inside;
 use crate::gate::Closed;
-use crate::moves::check;
 use crate::moving::Moving;
 use crate::state::{self, State, lock};
 
@@ -77,7 +76,7 @@ pub(crate) fn settle<'a>(
     let (done, waits) = mpsc::channel();
     let wait = move || {
         let _inside = Inside::enter();
-        let finished = contexts.iter().all(|context| finish(moving, Context(*context)));
+        let finished = contexts.iter().all(|context| finish(moving, Context(*context)).is_success());
         // Whoever asked may have lost patience.
         let _ = done.send(finished);
     };
@@ -92,20 +91,20 @@ pub(crate) fn settle<'a>(
     }
 }
 
-/// Waits for all work of a context.
-fn finish(moving: &Moving, context: Context) -> bool {
+/// Waits for all work of a context. One that is gone has none.
+pub(crate) fn finish(moving: &Moving, context: Context) -> Code {
     let api = moving.api();
     // SAFETY: a context of the program's; one that is gone is an error and nothing else.
     if !unsafe { (api.cuCtxPushCurrent_v2)(context) }.is_success() {
         state::get().forget_context(context.0);
-        return true;
+        return Code::SUCCESS;
     }
     // SAFETY: takes nothing.
-    let finished = check("cuCtxSynchronize", unsafe { (api.cuCtxSynchronize)() });
+    let finished = unsafe { (api.cuCtxSynchronize)() };
     let mut popped = Context::NULL;
     // SAFETY: pushed above; `popped` outlives the call.
     unsafe { (api.cuCtxPopCurrent_v2)(&raw mut popped) };
-    finished.is_ok()
+    finished
 }
 
 /// The turn of a state, waited for.

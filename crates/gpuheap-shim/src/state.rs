@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 
@@ -18,7 +18,7 @@ use crate::ledger::{Ledger, Limits};
 use crate::moving::Moving;
 use crate::paging::Paging;
 use crate::quiet::Waiter;
-use crate::{converted, host, ipc};
+use crate::{control, converted, host, ipc};
 
 /// What is known by its address or its handle.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -66,8 +66,9 @@ pub(crate) struct State {
     pub(crate) gate: Gate,
     /// Whose turn it is to move memory.
     pub(crate) turn: Mutex<Waiter>,
-    /// Graphs that are being recorded.
-    captures: AtomicI64,
+    /// Streams on which graphs are being recorded, and how many there are.
+    captures: Mutex<BTreeSet<usize>>,
+    capturing: AtomicUsize,
     /// Whether the thread that listens to commands was started.
     pub(crate) listens: AtomicBool,
 }
@@ -104,6 +105,7 @@ pub(crate) fn get() -> &'static State {
 /// In the child of a fork: all is given up as it is, locks included. The driver does not work there, so nothing of it is
 /// alive; if the child runs another driver one day, it counts in a slot of its own.
 unsafe extern "C" fn after_fork() {
+    control::after_fork();
     STATE.store(std::ptr::null_mut(), Ordering::Release);
     MAKING.store(false, Ordering::Release);
 }
@@ -132,7 +134,8 @@ impl State {
             moving: OnceLock::new(),
             gate: Gate::new(),
             turn: Mutex::default(),
-            captures: AtomicI64::new(0),
+            captures: Mutex::default(),
+            capturing: AtomicUsize::new(0),
             listens: AtomicBool::new(false),
         }
     }
@@ -177,19 +180,36 @@ impl State {
         contexts
     }
 
-    /// The recording of a graph began (1) or ended (−1).
-    pub(crate) fn note_capture(&self, change: i64) {
-        self.captures.fetch_add(change, Ordering::SeqCst);
+    /// The recording of a graph began on a stream.
+    pub(crate) fn capture_began(&self, stream: usize) {
+        let mut streams = lock(&self.captures);
+        streams.insert(stream);
+        self.capturing.store(streams.len(), Ordering::SeqCst);
+    }
+
+    /// It ended, or the stream is gone. Tells whether no other is under way.
+    pub(crate) fn capture_ended(&self, stream: usize) -> bool {
+        let mut streams = lock(&self.captures);
+        let was_there = streams.remove(&stream);
+        self.capturing.store(streams.len(), Ordering::SeqCst);
+        was_there && streams.is_empty()
+    }
+
+    /// All ended, as their context is gone.
+    pub(crate) fn captures_ended(&self) {
+        lock(&self.captures).clear();
+        self.capturing.store(0, Ordering::SeqCst);
     }
 
     /// Graphs that are being recorded.
-    pub(crate) fn captures(&self) -> i64 {
-        self.captures.load(Ordering::SeqCst)
+    pub(crate) fn captures(&self) -> usize {
+        self.capturing.load(Ordering::SeqCst)
     }
 
     /// Takes all out that a context takes along.
     pub(crate) fn drop_context(&self, context: usize) {
         self.forget_context(context);
+        self.captures_ended();
         converted::drop_context(context);
         ipc::drop_context(context);
         for shard in &self.shards {

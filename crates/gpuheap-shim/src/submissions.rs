@@ -17,7 +17,7 @@ use gpuheap_cuda::raw::{
 use crate::depth::Inside;
 use crate::passes::PASSES;
 use crate::touched::Arguments;
-use crate::{overrides, parameters, placement, real, state};
+use crate::{converted, ipc, moving, overrides, parameters, placement, real, state};
 
 /// A call of the driver that has passed the gate. One from within another function of ours goes straight to the driver:
 /// what moves memory calls the driver itself, and would wait for itself.
@@ -46,25 +46,50 @@ fn launches(
 }
 
 /// The recording of a graph begins.
-fn begins(driver: impl Fn() -> Code) -> Code {
+fn begins(driver: impl Fn() -> Code, (stream,): (Stream,)) -> Code {
     let Some(_inside) = Inside::enter() else { return driver() };
     let _pass = state::get().gate.enter();
     let code = driver();
     if code.is_success() {
-        state::get().note_capture(1);
+        state::get().capture_began(stream.0);
     }
     code
 }
 
-/// And ends, even if what was recorded is of no use.
-fn ends(driver: impl Fn() -> Code) -> Code {
+/// And ends, even if what was recorded is of no use. Of a stream that records nothing, or by a thread that may not, it
+/// does not.
+fn ends(driver: impl Fn() -> Code, (stream,): (Stream,)) -> Code {
+    /// Errors of recordings, from that one on; they end them, but for the one of the wrong thread.
+    const FIRST: u32 = 900;
+    const LAST: u32 = 907;
     let Some(_inside) = Inside::enter() else { return driver() };
     let _pass = state::get().gate.enter();
     let code = driver();
-    if state::get().captures() > 0 {
-        state::get().note_capture(-1);
+    if code.is_success() || (FIRST..=LAST).contains(&code.0) {
+        after_capture(stream);
     }
     code
+}
+
+/// A stream goes, and what it records with it.
+fn destroys(driver: impl Fn() -> Code, (stream,): (Stream,)) -> Code {
+    let Some(_inside) = Inside::enter() else { return driver() };
+    let _pass = state::get().gate.enter();
+    let code = driver();
+    if code.is_success() {
+        after_capture(stream);
+    }
+    code
+}
+
+/// What had to wait for the end of recordings.
+fn after_capture(stream: Stream) {
+    if state::get().capture_ended(stream.0)
+        && let Some(moving) = moving::get()
+    {
+        converted::free_late(moving);
+        ipc::close_late(moving);
+    }
 }
 
 /// The program waits for the device: a moment when memory can move at no cost.
@@ -334,23 +359,26 @@ submissions! {
     ) => passes;
 
     // Captures: what is submitted between them becomes a graph.
-    [cuStreamBeginCapture cuStreamBeginCapture_ptsz](stream: Stream) => begins;
-    [cuStreamBeginCapture_v2 cuStreamBeginCapture_v2_ptsz](stream: Stream, mode: c_uint) => begins;
+    [cuStreamBeginCapture cuStreamBeginCapture_ptsz](stream: Stream) => begins of (stream,);
+    [cuStreamBeginCapture_v2 cuStreamBeginCapture_v2_ptsz](stream: Stream, mode: c_uint) => begins of (stream,);
     [cuStreamBeginCaptureToCig cuStreamBeginCaptureToCig_ptsz](
         stream: Stream, parameters: *mut CigCaptureParams,
-    ) => begins;
+    ) => begins of (stream,);
     [cuStreamBeginCaptureToGraph cuStreamBeginCaptureToGraph_ptsz](
         stream: Stream, graph: Graph, dependencies: *const GraphNode, edges: *const GraphEdge, count: usize,
         mode: c_uint,
-    ) => begins;
-    [cuStreamEndCapture cuStreamEndCapture_ptsz](stream: Stream, graph: *mut Graph) => ends;
-    [cuStreamEndCaptureToCig cuStreamEndCaptureToCig_ptsz](stream: Stream) => ends;
+    ) => begins of (stream,);
+    [cuStreamEndCapture cuStreamEndCapture_ptsz](stream: Stream, graph: *mut Graph) => ends of (stream,);
+    [cuStreamEndCaptureToCig cuStreamEndCaptureToCig_ptsz](stream: Stream) => ends of (stream,);
 
     // The program waits for the device, and needs no gate for that.
     [cuCtxSynchronize]() => waits;
     [cuCtxSynchronize_v2](context: Context) => waits;
     [cuStreamSynchronize cuStreamSynchronize_ptsz](stream: Stream) => waits;
     [cuEventSynchronize](event: Event) => waits;
+
+    // Streams go.
+    [cuStreamDestroy cuStreamDestroy_v2](stream: Stream) => destroys of (stream,);
 
     // Kernels go.
     [cuModuleUnload](module: Module) => unloads;

@@ -61,6 +61,19 @@ fn what_kernels_use_comes_to_the_device_and_what_they_do_not_use_makes_room() {
     assert_eq!((snapshot.peaks[0], snapshot.peaks[HOST]), (40 * MIB, 24 * MIB));
 }
 
+#[test]
+fn a_free_that_fails_frees_nothing_and_one_in_a_recording_is_made_after_it() {
+    let rig = Rig::new();
+    let (client, run) = (rig.client(), rig.path("run"));
+    std::fs::create_dir_all(&run).unwrap();
+    let (bare, _) = said(rig.command(Driver::Bare, &client).arg("frees"));
+    let (with, charged) = said(rig.command(Driver::Shim, &client).arg("frees").env("GPUHEAP_RUN", &run));
+    assert_eq!(with, bare);
+    let both = 2 * 40 * MIB;
+    let expected = format!("in it: 0={both}\nstill in it: 0={both}\nafter it: 0={}\nend:\n", 40 * MIB);
+    assert_eq!(charged, expected);
+}
+
 /// Asks a process for something. Nothing if it is gone.
 fn ask(socket: &Path, request: Request) -> Option<Reply> {
     let mut stream = UnixStream::connect(socket).ok()?;

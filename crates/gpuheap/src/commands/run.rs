@@ -23,6 +23,9 @@ pub(super) fn run(arguments: &Run, own: &Own) -> Result<ExitCode, Error> {
     if arguments.no_move && spills(arguments) {
         return Err(Error::Run(run::Error::SpillAndNoMove));
     }
+    if let Some(option) = arguments.program.first().filter(|word| word.as_encoded_bytes().starts_with(b"-")) {
+        return Err(Error::Run(run::Error::NoOption { option: option.clone() }));
+    }
     match environment::outer_run() {
         Some(outer) => inner(arguments, own, &outer).map_err(Error::Run),
         None => outer(arguments, own).map_err(Error::Run),

@@ -85,6 +85,18 @@ pub(crate) enum Error {
     /// Two options that say the opposite.
     #[error("`--spill` moves memory to the host, and `--no-move` leaves it where it is")]
     SpillAndNoMove,
+    /// What looks like an option stands where the program should be.
+    #[error("There is no option `{}`", option.to_string_lossy())]
+    NoOption {
+        /// As it was given.
+        option: OsString,
+    },
+    /// The recording cannot be written there.
+    #[error("Failed to write the recording `{}`: it is a folder", path.display())]
+    RecordFolder {
+        /// Where it was to be.
+        path: PathBuf,
+    },
     /// There is no such program.
     #[error("Failed to find the program `{}`", program.to_string_lossy())]
     NoProgram {
@@ -222,6 +234,11 @@ impl Error {
             Self::InnerOption { option } => {
                 Some(format!("leave `{option}` out here, and give it to the outer `gpuheap run`"))
             }
+            Self::NoOption { .. } => Some(
+                "`gpuheap run --help` lists the options; for a program whose name begins so, write `./` before it"
+                    .to_owned(),
+            ),
+            Self::RecordFolder { .. } => Some("give the name of a file".to_owned()),
             Self::SpillAndNoMove => Some("leave one of them out".to_owned()),
             Self::OtherUser { .. } => Some("only that user can ask it".to_owned()),
             Self::NoRun { .. } => Some("`gpuheap ps` lists the processes that can be asked".to_owned()),

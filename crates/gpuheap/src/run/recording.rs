@@ -11,6 +11,9 @@ use crate::replace::replace;
 
 /// Whether there is a folder for it: better said before a long run than after it.
 pub(crate) fn check(path: &Path) -> Result<(), Error> {
+    if path.is_dir() {
+        return Err(Error::RecordFolder { path: path.to_owned() });
+    }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if folder.is_dir() { Ok(()) } else { Err(Error::NoFolder { path: path.to_owned() }) }
 }

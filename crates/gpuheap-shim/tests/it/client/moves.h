@@ -168,3 +168,28 @@ static void hot(const char *path) {
     }
     charged("end");
 }
+
+/* Frees that fail, and what is freed while a graph is being recorded. */
+static void frees(void) {
+    ptr a = 0, b = 0, stream = 0, graph = 0;
+    start();
+    SAY("alloc", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &a, 40 * MIB));
+    SAY("no context", CALL(cuCtxSetCurrent, cuCtxSetCurrent, (ptr), 0));
+    SAY("free without one", CALL(cuMemFree, cuMemFree_v2, (ptr), a));
+    SAY("a context", CALL(cuCtxSetCurrent, cuCtxSetCurrent, (ptr), context));
+    SAY("free", CALL(cuMemFree, cuMemFree_v2, (ptr), a));
+    SAY("free again", CALL(cuMemFree, cuMemFree_v2, (ptr), a));
+    SAY("stream", CALL(cuStreamCreate, cuStreamCreate, (ptr *, unsigned), &stream, 1));
+    SAY("alloc", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &a, 40 * MIB));
+    SAY("alloc", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &b, 40 * MIB));
+    /* Relaxed: what waits for the device is the thread's own business. */
+    SAY("begin", CALL(cuStreamBeginCapture, cuStreamBeginCapture_v2, (ptr, unsigned), stream, 2));
+    SAY("free", CALL(cuMemFree, cuMemFree_v2, (ptr), a));
+    charged("in it");
+    SAY("end of none", CALL(cuStreamEndCapture, cuStreamEndCapture, (ptr, ptr *), 0, &graph) != 0 ? 1 : 0);
+    charged("still in it");
+    SAY("end", CALL(cuStreamEndCapture, cuStreamEndCapture, (ptr, ptr *), stream, &graph));
+    charged("after it");
+    SAY("free", CALL(cuMemFree, cuMemFree_v2, (ptr), b));
+    charged("end");
+}

@@ -36,9 +36,14 @@ fn without_it_nothing_is_written_and_a_folder_that_is_not_there_is_told_first() 
         "error: Failed to find the folder of `nowhere/x.gpuheap`, where the recording is to be written\n"
     );
     assert!(!rig.path("was-run").exists());
-    // What can only be told at the end does not change how the program ended.
     fs::create_dir(rig.path("folder.gpuheap")).unwrap();
-    let (code, _, error) = said(&mut rig.run(&["--record", "folder.gpuheap"], &["sh", "-c", "exit 6"]));
+    let (code, _, error) = said(&mut rig.run(&["--record", "folder.gpuheap"], &["touch", "was-run"]));
+    assert_eq!(code, Some(2));
+    assert!(error.starts_with("error: Failed to write the recording `folder.gpuheap`: it is a folder\n"), "{error}");
+    assert!(!rig.path("was-run").exists());
+    // What can only be told at the end does not change how the program ended.
+    let script = "mkdir made.gpuheap; exit 6";
+    let (code, _, error) = said(&mut rig.run(&["--record", "made.gpuheap"], &["sh", "-c", script]));
     assert_eq!(code, Some(6));
-    assert!(error.starts_with("gpuheap: failed to write the recording `folder.gpuheap`: "), "{error}");
+    assert!(error.starts_with("gpuheap: failed to write the recording `made.gpuheap`: "), "{error}");
 }
