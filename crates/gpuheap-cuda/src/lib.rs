@@ -43,7 +43,7 @@ pub use api::Api;
 pub use context::{Context, Current, DeviceMemory};
 pub use device::{Attribute, Device};
 pub use error::Error;
-pub use library::{Driver, OLDEST_VERSION};
+pub use library::{Driver, OLDEST_VERSION, check};
 pub use linear::{DeviceBuffer, HostBuffer};
 #[cfg(target_os = "linux")]
 pub use look::{Look, management_by_name};

@@ -110,8 +110,8 @@ impl Driver {
     }
 }
 
-/// The error of a call, if it failed.
-pub(crate) fn check(call: &'static str, code: Code) -> Result<(), Error> {
+/// The error of a call of that name, if it failed.
+pub fn check(call: &'static str, code: Code) -> Result<(), Error> {
     if code.is_success() { Ok(()) } else { Err(Error::Call { call, code }) }
 }
 

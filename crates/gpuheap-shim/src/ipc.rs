@@ -26,7 +26,7 @@ use crate::charge::{Charge, Kind};
 use crate::linear::leave;
 use crate::moving::{self, Moving};
 use crate::state::{self, Allocation, Key, lock};
-use crate::{converted, real};
+use crate::{converted, quiet, real};
 
 mod descriptors;
 mod exporter;
@@ -204,16 +204,7 @@ impl Opened {
     /// Waits for the work of its context, as the driver does, and takes it away. What the device reports is of the
     /// program's work, and is the program's to hear.
     fn end(self, moving: &Moving) -> Code {
-        let api = moving.api();
-        // SAFETY: a context of the program's; one that is gone is an error and nothing else.
-        let mut code = unsafe { (api.cuCtxPushCurrent_v2)(Context(self.context)) };
-        if code.is_success() {
-            // SAFETY: takes nothing.
-            code = unsafe { (api.cuCtxSynchronize)() };
-            let mut popped = Context::NULL;
-            // SAFETY: pushed above; `popped` outlives the call.
-            unsafe { (api.cuCtxPopCurrent_v2)(&raw mut popped) };
-        }
+        let code = quiet::wait_for(moving, Context(self.context)).unwrap_or_else(|gone| gone);
         self.memory.give_back(moving);
         code
     }

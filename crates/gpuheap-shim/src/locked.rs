@@ -5,9 +5,8 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use gpuheap_cuda::raw::Code;
-use gpuheap_cuda::{Device, Driver, Error};
+use gpuheap_cuda::{Device, Driver, Error, check};
 
-use crate::moves::check;
 use crate::pool::Piece;
 
 /// The size of a huge page.

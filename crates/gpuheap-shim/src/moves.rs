@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use gpuheap_cuda::raw::{AccessDesc, AllocationHandle, Code, DevicePtr};
-use gpuheap_cuda::{Context, Error, Event, Stream};
+use gpuheap_cuda::{Context, Error, Event, Stream, check};
 use gpuheap_ledger::events::What;
 
 use crate::charge::{Charge, Kind};
@@ -389,8 +389,4 @@ pub(crate) fn surely(call: impl Fn() -> Code) -> Code {
         code = call();
     }
     code
-}
-
-pub(crate) fn check(call: &'static str, code: Code) -> Result<(), Error> {
-    if code.is_success() { Ok(()) } else { Err(Error::Call { call, code }) }
 }

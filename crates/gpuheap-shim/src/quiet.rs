@@ -93,18 +93,26 @@ pub(crate) fn settle<'a>(
 
 /// Waits for all work of a context. One that is gone has none.
 pub(crate) fn finish(moving: &Moving, context: Context) -> Code {
+    wait_for(moving, context).unwrap_or_else(|_| {
+        state::get().forget_context(context.0);
+        Code::SUCCESS
+    })
+}
+
+/// Waits for all work of a context and gives what the driver says of it; the error is what it says of one that is gone.
+pub(crate) fn wait_for(moving: &Moving, context: Context) -> Result<Code, Code> {
     let api = moving.api();
     // SAFETY: a context of the program's; one that is gone is an error and nothing else.
-    if !unsafe { (api.cuCtxPushCurrent_v2)(context) }.is_success() {
-        state::get().forget_context(context.0);
-        return Code::SUCCESS;
+    let entered = unsafe { (api.cuCtxPushCurrent_v2)(context) };
+    if !entered.is_success() {
+        return Err(entered);
     }
     // SAFETY: takes nothing.
     let finished = unsafe { (api.cuCtxSynchronize)() };
     let mut popped = Context::NULL;
     // SAFETY: pushed above; `popped` outlives the call.
     unsafe { (api.cuCtxPopCurrent_v2)(&raw mut popped) };
-    finished
+    Ok(finished)
 }
 
 /// The turn of a state, waited for.

@@ -27,9 +27,17 @@ use crate::{converted, ipc, moving, overrides, parameters, placement, real, stat
 /// without end.
 #[inline]
 fn passes(driver: impl Fn() -> Code) -> Code {
+    passes_then(driver, |_| ())
+}
+
+/// The same, and something after it that still belongs to the call.
+#[inline]
+fn passes_then(driver: impl Fn() -> Code, after: impl FnOnce(Code)) -> Code {
     let Some(_inside) = Inside::enter() else { return driver() };
     let _pass = state::get().gate.enter();
-    driver()
+    let code = driver();
+    after(code);
+    code
 }
 
 /// A kernel is launched: which chunks it names is noted.
@@ -47,13 +55,11 @@ fn launches(
 
 /// The recording of a graph begins.
 fn begins(driver: impl Fn() -> Code, (stream,): (Stream,)) -> Code {
-    let Some(_inside) = Inside::enter() else { return driver() };
-    let _pass = state::get().gate.enter();
-    let code = driver();
-    if code.is_success() {
-        state::get().capture_began(stream.0);
-    }
-    code
+    passes_then(driver, |code| {
+        if code.is_success() {
+            state::get().capture_began(stream.0);
+        }
+    })
 }
 
 /// And ends, even if what was recorded is of no use. Of a stream that records nothing, or by a thread that may not, it
@@ -62,24 +68,20 @@ fn ends(driver: impl Fn() -> Code, (stream,): (Stream,)) -> Code {
     /// Errors of recordings, from that one on; they end them, but for the one of the wrong thread.
     const FIRST: u32 = 900;
     const LAST: u32 = 907;
-    let Some(_inside) = Inside::enter() else { return driver() };
-    let _pass = state::get().gate.enter();
-    let code = driver();
-    if code.is_success() || (FIRST..=LAST).contains(&code.0) {
-        after_capture(stream);
-    }
-    code
+    passes_then(driver, |code| {
+        if code.is_success() || (FIRST..=LAST).contains(&code.0) {
+            after_capture(stream);
+        }
+    })
 }
 
 /// A stream goes, and what it records with it.
 fn destroys(driver: impl Fn() -> Code, (stream,): (Stream,)) -> Code {
-    let Some(_inside) = Inside::enter() else { return driver() };
-    let _pass = state::get().gate.enter();
-    let code = driver();
-    if code.is_success() {
-        after_capture(stream);
-    }
-    code
+    passes_then(driver, |code| {
+        if code.is_success() {
+            after_capture(stream);
+        }
+    })
 }
 
 /// What had to wait for the end of recordings.
