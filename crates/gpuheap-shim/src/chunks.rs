@@ -93,10 +93,12 @@ impl Chunk {
             Err(Code::OUT_OF_MEMORY) if moving.spills() => on_host(moving, bytes, device, origin)?,
             other => other?,
         };
+        let is_on_host = matches!(backing, Backing::Host(_));
         let inner = Inner { backing: Some(backing), charge, address: None, access: Vec::new(), is_pinned: false };
         let token = TOKEN | NEXT.fetch_add(1, Ordering::Relaxed);
         let number = moving.numbers.take();
         TEMPERATURE.reset(number);
+        TEMPERATURE.on_host(number, is_on_host);
         Ok(Arc::new(Self {
             bytes,
             device,
@@ -169,6 +171,7 @@ impl Chunk {
             drop(inner);
             // Of memory that is not in whole pages launches know nothing, so it counts as cold.
             let _ = CHUNKS.set(address.0 as u64, bytes as u64, self.number);
+            TEMPERATURE.ends_at(self.number, (address.0 + bytes) as u64);
         }
         code
     }
@@ -205,6 +208,7 @@ impl Chunk {
             let mut inner = self.inner();
             let former = (std::mem::replace(&mut inner.charge, charge), inner.backing.replace(backing));
             drop(inner);
+            TEMPERATURE.on_host(self.number, false);
             if let (_, Some(Backing::Host(piece))) = former {
                 moving.mapped.give(piece);
             }

@@ -139,6 +139,7 @@ mod sizes;
 mod sleep;
 mod state;
 mod submissions;
+mod swap;
 mod temperature;
 mod touched;
 

@@ -4,6 +4,8 @@
 //! Copies run ahead on a stream of their own; what is behind a chunk's addresses is exchanged as soon as its copy is
 //! done, while the next are under way. So the whole takes hardly longer than the copies.
 
+mod exchange;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -17,6 +19,7 @@ use crate::events;
 use crate::host::Mapped;
 use crate::locked::Locked;
 use crate::moving::Moving;
+use crate::temperature::TEMPERATURE;
 
 /// How many copies are under way at once.
 const AHEAD: usize = 8;
@@ -138,13 +141,10 @@ impl<'a> Mover<'a> {
             };
             let Backing::Device(handle) = backing else { return Ok(None) };
             let Some((store, address)) = self.come(chunk, charge, handle)? else { return Ok(None) };
-            if let Err(error) = self.load(address, &store, chunk.bytes) {
-                // The content is where it was: so is the chunk.
-                let charge = Charge::hold(origin, Kind::Spilled, Some(chunk.device), chunk.bytes);
-                self.leave(chunk, store, charge)?;
-                return Err(error);
+            match self.load(&self.stream, address, &store, chunk.bytes) {
+                Ok(()) => Ok(Some(store)),
+                Err(error) => Err(self.go_back(chunk, store, error)),
             }
-            Ok(Some(store))
         };
         let finish = |_: &Arc<Chunk>, store: Store| {
             store.keep(self.moving);
@@ -164,7 +164,7 @@ impl<'a> Mover<'a> {
                 return Ok(None);
             };
             let store = Store::Locked(locked);
-            if let Err(error) = self.load(piece.window(), &store, chunk.bytes) {
+            if let Err(error) = self.load(&self.stream, piece.window(), &store, chunk.bytes) {
                 chunk.inner().backing = Some(store.into_backing());
                 self.moving.mapped.give(piece);
                 return Err(error);
@@ -179,6 +179,7 @@ impl<'a> Mover<'a> {
             match self.map(address, chunk.bytes, piece.handle(), &access) {
                 Ok(()) => {
                     chunk.inner().backing = Some(Backing::Host(piece));
+                    TEMPERATURE.on_host(chunk.number, true);
                     store.keep(self.moving);
                     Ok(())
                 }
@@ -257,19 +258,17 @@ impl<'a> Mover<'a> {
     }
 
     /// Begins to copy content from the host.
-    fn load(&self, to: DevicePtr, store: &Store, bytes: usize) -> Result<(), Error> {
+    fn load(&self, stream: &Stream, to: DevicePtr, store: &Store, bytes: usize) -> Result<(), Error> {
         let (_current, api) = (self.context.enter()?, self.moving.api());
         match store {
             Store::Mapped(piece) => {
                 // SAFETY: as for `save`.
-                let code =
-                    surely(|| unsafe { (api.cuMemcpyDtoDAsync_v2)(to, piece.window(), bytes, self.stream.handle()) });
+                let code = surely(|| unsafe { (api.cuMemcpyDtoDAsync_v2)(to, piece.window(), bytes, stream.handle()) });
                 check("cuMemcpyDtoDAsync_v2", code)
             }
             Store::Locked(piece) => {
                 // SAFETY: as for `save`.
-                let code =
-                    surely(|| unsafe { (api.cuMemcpyHtoDAsync_v2)(to, piece.start(), bytes, self.stream.handle()) });
+                let code = surely(|| unsafe { (api.cuMemcpyHtoDAsync_v2)(to, piece.start(), bytes, stream.handle()) });
                 check("cuMemcpyHtoDAsync_v2", code)
             }
         }
@@ -298,9 +297,11 @@ impl<'a> Mover<'a> {
             store.keep(self.moving);
             return Err(error);
         }
+        let is_behind = store.handle().is_some();
         inner.backing = Some(store.into_backing());
         let given_back = std::mem::replace(&mut inner.charge, charge);
         drop(inner);
+        TEMPERATURE.on_host(chunk.number, is_behind);
         events::note(What::MovedOut, given_back.memory(), address.0);
         // SAFETY: made for this chunk, mapped nowhere any more, and known to nobody else.
         surely(|| unsafe { (self.moving.api().cuMemRelease)(former) });
@@ -348,6 +349,7 @@ impl<'a> Mover<'a> {
         let memory = charge.memory();
         let given_back = std::mem::replace(&mut inner.charge, charge);
         drop(inner);
+        TEMPERATURE.on_host(chunk.number, false);
         events::note(What::MovedIn, memory, address.0);
         drop(given_back);
         Ok(Some((store, address)))

@@ -25,9 +25,10 @@ use crate::passes::{self, PASSES};
 use crate::ranges::CHUNKS;
 use crate::sleep::{by_device, each_device, phase};
 use crate::state::{self, State, lock};
+use crate::swap::{Due, Wanted};
 use crate::temperature::TEMPERATURE;
 use crate::touched::{Arguments, touched};
-use crate::{devices, quiet, real};
+use crate::{devices, quiet, real, swap};
 
 /// How long launches are counted before chunks are compared again.
 const WINDOW: Duration = Duration::from_millis(700);
@@ -55,33 +56,55 @@ static FEEDBACK: Mutex<Feedback<Vec<(DeviceId, Undo)>>> = Mutex::new(Feedback::n
 /// Something was put on the host: from now on launches are looked at.
 pub(crate) fn watch() {
     if !WATCHING.swap(true, Ordering::Relaxed) {
+        swap::watch();
         LAST.store(now(), Ordering::Relaxed);
         state::get().gate.ring();
     }
 }
 
-/// A kernel is about to be launched.
+/// A kernel is about to be launched, on a grid of so many blocks. Tells if a round of [`crate::swap`] begins with it.
 #[inline]
-pub(crate) fn launched(arguments: Arguments) {
-    if WATCHING.load(Ordering::Relaxed) {
-        note(arguments);
-    }
+pub(crate) fn launched(arguments: Arguments, grid: impl FnOnce() -> [u32; 3]) -> Option<Due> {
+    if WATCHING.load(Ordering::Relaxed) { note(arguments, grid()) } else { None }
 }
 
-fn note(arguments: Arguments) {
+/// Addresses of a launch that are looked at; those of lists of tensors are some hundred.
+const ADDRESSES: usize = 512;
+
+fn note(arguments: Arguments, grid: [u32; 3]) -> Option<Due> {
     let launch = TEMPERATURE.launch();
     let parameter = |number| real::parameter(arguments.function, number);
     let is_product = || real::name_is(arguments.function, passes::is_product);
-    let times = PASSES.of(arguments.function.0, is_product);
-    let touch = |chunk, address| TEMPERATURE.touch(chunk, launch, address, times);
+    let times = passes::of_grid(PASSES.of(arguments.function.0, is_product), grid);
+    let (mut addresses, mut count, mut wanted) = ([0; ADDRESSES], 0, Wanted::default());
+    let touch = |chunk, address| {
+        if TEMPERATURE.touch(chunk, launch, address, times) {
+            wanted.add(chunk);
+        }
+        if let Some(place) = addresses.get_mut(count) {
+            *place = address;
+            count += 1;
+        }
+    };
     // SAFETY: the program's own arguments, which the driver reads next.
     unsafe { touched(arguments, (&KERNELS, &CHUNKS), parameter, touch) };
+    if !swap::follows() {
+        for address in &addresses[..count] {
+            let Some(chunk) = CHUNKS.find(*address) else { continue };
+            TEMPERATURE.go_on(chunk, (launch, times), &CHUNKS, |chunk| wanted.add(chunk));
+        }
+    }
+    swap::launched(arguments.function, (grid, times), &addresses[..count], wanted)
 }
 
 /// The program waited for the device: much of it, if not all, is at rest.
 #[inline]
 pub(crate) fn at_rest() {
-    if WATCHING.load(Ordering::Relaxed) && since_last() > WINDOW {
+    if !WATCHING.load(Ordering::Relaxed) {
+        return;
+    }
+    TEMPERATURE.rested();
+    if since_last() > WINDOW {
         compare(state::get());
     }
 }
@@ -93,8 +116,11 @@ pub(crate) fn next_look() -> Option<Duration> {
 
 /// Compares if that has not been done for long.
 pub(crate) fn overdue(state: &'static State) {
-    if WATCHING.load(Ordering::Relaxed) && since_last() > WINDOW + PATIENCE {
-        compare(state);
+    if WATCHING.load(Ordering::Relaxed) {
+        swap::look(state);
+        if since_last() > WINDOW + PATIENCE {
+            compare(state);
+        }
     }
 }
 
@@ -122,6 +148,10 @@ impl Used {
 
 /// Compares chunks on the host with those on the device, and lets them change places where that pays.
 fn compare(state: &'static State) {
+    if swap::is_busy() {
+        LAST.store(now(), Ordering::Relaxed);
+        return;
+    }
     let Some(moving) = moving::get() else { return };
     let Some(mut turn) = quiet::try_turn(&state.turn) else { return };
     if phase(state) != Phase::Running {

@@ -11,7 +11,7 @@ use gpuheap_ledger::control::Done;
 use gpuheap_ledger::events::What;
 use gpuheap_ledger::{Kind, Origin, State as Phase};
 
-use crate::chunks::{Backing, Chunk, own_access};
+use crate::chunks::{Backing, Chunk, Inner, own_access};
 use crate::events::{self, Memory};
 use crate::ledger::{DEVICES, HOST};
 use crate::moves::{Moved, Mover, Rest};
@@ -175,15 +175,26 @@ pub(crate) fn by_device(is_there: impl Fn(&Backing) -> bool) -> BTreeMap<DeviceI
     for chunk in converted::chunks().into_iter().chain(paging::mapped_chunks()) {
         let wanted = {
             let inner = chunk.inner();
-            // What the device may not touch cannot be copied; the program has mapped it and not yet said who may.
-            let reached = inner.access.iter().any(|access| *access == own_access(chunk.device));
-            !inner.is_pinned && reached && inner.address.is_some() && inner.backing.as_ref().is_some_and(&is_there)
+            can_move(chunk.device, &inner) && inner.backing.as_ref().is_some_and(&is_there)
         };
         if wanted {
             found.entry(chunk.device).or_default().push(chunk);
         }
     }
     found
+}
+
+/// Whether a chunk may move just now. What the device may not touch cannot be copied; the program has mapped it and not
+/// yet said who may.
+pub(crate) fn can_move(device: DeviceId, inner: &Inner) -> bool {
+    let reached = inner.access.iter().any(|access| *access == own_access(device));
+    !inner.is_pinned && reached && inner.address.is_some()
+}
+
+/// The way to move chunks of a device. Where a program has no primary context, none is made for this: it would take more
+/// than many chunks.
+pub(crate) fn mover(moving: &Moving, device: DeviceId) -> Result<Option<Mover<'_>>, Error> {
+    if moving.device(device)?.has_context()? { Mover::new(moving, device).map(Some) } else { Ok(None) }
 }
 
 /// Does it on each device that has a context, and sums up. An error of one is no reason not to do it on the others.
@@ -197,11 +208,7 @@ pub(crate) fn each_device<'a>(
         if chunks.is_empty() {
             continue;
         }
-        let mover = moving.device(*device).and_then(|found| {
-            // Where a program has no primary context, none is made for this: it would take more than many chunks.
-            if found.has_context()? { Mover::new(moving, *device).map(Some) } else { Ok(None) }
-        });
-        match mover {
+        match mover(moving, *device) {
             Ok(Some(mover)) => all.add(work(&mover, chunks)),
             Ok(None) => {}
             Err(error) => all.add(error.into()),

@@ -17,7 +17,7 @@ use gpuheap_cuda::raw::{
 use crate::depth::Inside;
 use crate::passes::PASSES;
 use crate::touched::Arguments;
-use crate::{converted, ipc, moving, overrides, parameters, placement, real, state};
+use crate::{converted, ipc, moving, overrides, parameters, placement, real, state, swap};
 
 /// A call of the driver that has passed the gate. One from within another function of ours goes straight to the driver:
 /// what moves memory calls the driver itself, and would wait for itself.
@@ -44,13 +44,21 @@ fn passes_then(driver: impl Fn() -> Code, after: impl FnOnce(Code)) -> Code {
 #[inline]
 fn launches(
     driver: impl Fn() -> Code,
-    (function, parameters, extra): (Function, *mut *mut c_void, *mut *mut c_void),
+    (function, grid, parameters, extra): (Function, impl FnOnce() -> [u32; 3], *mut *mut c_void, *mut *mut c_void),
 ) -> Code {
     let Some(_inside) = Inside::enter() else { return driver() };
     let state = state::get();
     let _pass = state.gate.enter();
-    placement::launched(Arguments { function, parameters, extra });
+    if let Some(due) = placement::launched(Arguments { function, parameters, extra }, grid) {
+        state.gate.outside(|| swap::carry_out(state, &due));
+    }
     driver()
+}
+
+/// The grid of a launch with attributes.
+fn grid_of(config: *const LaunchConfig) -> [u32; 3] {
+    // SAFETY: null, which the driver refuses, or the program's own description, which the driver reads next.
+    unsafe { config.as_ref() }.map_or([0; 3], |config| config.grid)
 }
 
 /// The recording of a graph begins.
@@ -160,7 +168,7 @@ submissions! {
     [cuLaunchCooperativeKernel cuLaunchCooperativeKernel_ptsz](
         function: Function, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
         block_z: c_uint, shared: c_uint, stream: Stream, parameters: *mut *mut c_void,
-    ) => launches of (function, parameters, std::ptr::null_mut());
+    ) => launches of (function, || [grid_x, grid_y, grid_z], parameters, std::ptr::null_mut());
     [cuLaunchCooperativeKernelMultiDevice](launches: *mut LaunchParams, count: c_uint, flags: c_uint) => passes;
     [cuLaunchGrid](function: Function, width: c_int, height: c_int) => passes;
     [cuLaunchGridAsync](function: Function, width: c_int, height: c_int, stream: Stream) => passes;
@@ -171,10 +179,10 @@ submissions! {
     [cuLaunchKernel cuLaunchKernel_ptsz](
         function: Function, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
         block_z: c_uint, shared: c_uint, stream: Stream, parameters: *mut *mut c_void, extra: *mut *mut c_void,
-    ) => launches of (function, parameters, extra);
+    ) => launches of (function, || [grid_x, grid_y, grid_z], parameters, extra);
     [cuLaunchKernelEx cuLaunchKernelEx_ptsz](
         config: *const LaunchConfig, function: Function, parameters: *mut *mut c_void, extra: *mut *mut c_void,
-    ) => launches of (function, parameters, extra);
+    ) => launches of (function, || grid_of(config), parameters, extra);
     [cuStreamAddCallback cuStreamAddCallback_ptsz](
         stream: Stream, callback: StreamCallback, data: *mut c_void, flags: c_uint,
     ) => passes;

@@ -7,6 +7,8 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use crate::ranges::Ranges;
+
 /// The first chunk number that has no temperature: it is always cold.
 pub(crate) const CHUNKS: u32 = 1 << 22;
 
@@ -37,7 +39,37 @@ struct Chunk {
     starts: AtomicU64,
     /// The greatest address that a launch pointed to in that window, and how many did: see [`Top`].
     top: AtomicU64,
+    /// The launch that used it last, by an address in it or by a tensor that goes on from a chunk before.
+    used: AtomicU64,
+    /// The address behind it.
+    end: AtomicU64,
+    /// How often kernels read it since it is on the host, and one more; 0 if it is not.
+    debt: AtomicU32,
 }
+
+impl Chunk {
+    /// A kernel reads it so many times. True if it is on the host and it would pay to move it.
+    #[inline]
+    fn read(&self, launch: u64, times: u32) -> bool {
+        self.used.store(launch, Ordering::Relaxed);
+        let debt = self.debt.load(Ordering::Relaxed);
+        if debt > 0 {
+            self.debt.store(debt.saturating_add(times), Ordering::Relaxed);
+        }
+        debt > 0 && debt.saturating_add(times) > WORTH
+    }
+}
+
+/// Reads of a chunk on the host after which it is worth to be moved: each takes half as long as a move to and fro, so at
+/// worst it costs twice what it would have cost to know before (the rule of the ski rental).
+const WORTH: u32 = 3;
+
+/// Addresses that were named before so many launches may be something else by now, if the program never waits.
+const UNNAMED: u64 = 2000;
+/// A program that waits after fewer launches than that does not begin something new each time.
+const FEW: u64 = 200;
+/// A tensor is followed through so many chunks at most.
+const LONG: usize = 16;
 
 struct Block([Chunk; BLOCK]);
 
@@ -49,6 +81,8 @@ struct Shard(AtomicU64);
 pub(crate) struct Temperature {
     blocks: [AtomicPtr<Block>; BLOCKS],
     window: AtomicU32,
+    /// The launch before which the program waited for the device last.
+    rest: AtomicU64,
     shards: [Shard; SHARDS],
     /// Where the next batch begins.
     batches: AtomicU64,
@@ -77,6 +111,7 @@ impl Temperature {
         Self {
             blocks: [const { AtomicPtr::new(std::ptr::null_mut()) }; BLOCKS],
             window: AtomicU32::new(0),
+            rest: AtomicU64::new(0),
             shards: [const { Shard(AtomicU64::new(0)) }; SHARDS],
             batches: AtomicU64::new(0),
         }
@@ -107,10 +142,10 @@ impl Temperature {
         self.batches.load(Ordering::Relaxed)
     }
 
-    /// A launch touches a chunk at an address, so many times.
+    /// A launch touches a chunk at an address, so many times. True if it is on the host and it would pay to move it.
     #[inline]
-    pub(crate) fn touch(&self, chunk: u32, launch: u64, address: u64, times: u32) {
-        let Some(chunk) = self.chunk(chunk).or_else(|| self.make(chunk)) else { return };
+    pub(crate) fn touch(&self, chunk: u32, launch: u64, address: u64, times: u32) -> bool {
+        let Some(chunk) = self.chunk(chunk).or_else(|| self.make(chunk)) else { return false };
         chunk.last.store(launch, Ordering::Relaxed);
         let window = self.window.load(Ordering::Relaxed);
         let before = Counts::unpack(chunk.counts.load(Ordering::Relaxed));
@@ -124,6 +159,54 @@ impl Temperature {
         chunk.top.store(top.with(address, times).0, Ordering::Relaxed);
         let counts = Counts { now: (counts.now + u64::from(times)).min(MOST), ..counts };
         chunk.counts.store(counts.pack(), Ordering::Relaxed);
+        chunk.read(launch, times)
+    }
+
+    /// Follows a tensor from a chunk that a launch touches through those behind it in which no launch of late named an
+    /// address. Tells `wanted` those on the host that it would pay to move.
+    #[inline]
+    pub(crate) fn go_on(&self, first: u32, (launch, times): (u64, u32), ranges: &Ranges, mut wanted: impl FnMut(u32)) {
+        let recent = self.rest.load(Ordering::Relaxed).max(launch.saturating_sub(UNNAMED));
+        let mut number = first;
+        for _ in 0..LONG {
+            let Some(end) = self.chunk(number).map(|chunk| chunk.end.load(Ordering::Relaxed)) else { break };
+            let Some(next) = ranges.find(end) else { break };
+            let Some(chunk) = self.chunk(next) else { break };
+            if chunk.last.load(Ordering::Relaxed) >= recent {
+                break;
+            }
+            if chunk.read(launch, times) {
+                wanted(next);
+            }
+            number = next;
+        }
+    }
+
+    /// The program waited for the device: what was named before that may be something else by now.
+    pub(crate) fn rested(&self) {
+        let (now, before) = (self.launches(), self.rest.load(Ordering::Relaxed));
+        if now.saturating_sub(before) > FEW {
+            self.rest.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// The launch that used a chunk last.
+    pub(crate) fn last_use(&self, chunk: u32) -> u64 {
+        self.chunk(chunk).map_or(0, |chunk| chunk.used.load(Ordering::Relaxed))
+    }
+
+    /// A chunk is mapped up to there.
+    pub(crate) fn ends_at(&self, chunk: u32, end: u64) {
+        if let Some(chunk) = self.chunk(chunk).or_else(|| self.make(chunk)) {
+            chunk.end.store(end, Ordering::Relaxed);
+        }
+    }
+
+    /// A chunk is on the host from now on, or no longer.
+    pub(crate) fn on_host(&self, chunk: u32, is_there: bool) {
+        if let Some(chunk) = self.chunk(chunk).or_else(|| self.make(chunk)) {
+            chunk.debt.store(u32::from(is_there), Ordering::Relaxed);
+        }
     }
 
     /// Ends the window: the one that ran is the last now, and another begins.
@@ -155,6 +238,9 @@ impl Temperature {
             chunk.counts.store(0, Ordering::Relaxed);
             chunk.starts.store(0, Ordering::Relaxed);
             chunk.top.store(0, Ordering::Relaxed);
+            chunk.debt.store(0, Ordering::Relaxed);
+            chunk.used.store(0, Ordering::Relaxed);
+            chunk.end.store(0, Ordering::Relaxed);
         }
     }
 
@@ -393,7 +479,11 @@ mod tests {
         thread::scope(|scope| {
             for chunk in 0..4 {
                 let temperature = &temperature;
-                scope.spawn(move || (0..10_000).for_each(|_| temperature.touch(chunk, temperature.launch(), 0, 1)));
+                scope.spawn(move || {
+                    for _ in 0..10_000 {
+                        temperature.touch(chunk, temperature.launch(), 0, 1);
+                    }
+                });
             }
         });
         for chunk in 0..4 {

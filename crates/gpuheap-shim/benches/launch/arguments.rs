@@ -119,7 +119,9 @@ impl Program {
             let number = temperature.launch();
             // SAFETY: as above.
             let known = unsafe {
-                let tell = |chunk, address| temperature.touch(chunk, number, address, 1);
+                let tell = |chunk, address| {
+                    temperature.touch(chunk, number, address, 1);
+                };
                 touched(self.arguments(launch), (&KERNELS, ranges), |number| self.shape.answer(number), tell)
             };
             assert!(known);

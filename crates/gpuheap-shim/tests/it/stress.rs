@@ -64,6 +64,25 @@ fn what_kernels_use_comes_to_the_device_and_what_they_do_not_use_makes_room() {
 }
 
 #[test]
+fn what_a_program_uses_in_turn_comes_and_goes_and_nothing_is_lost() {
+    let rig = Rig::new();
+    let (client, run, kernels) = (rig.client(), rig.path("run"), rig.path("kernels.ptx"));
+    std::fs::create_dir_all(&run).unwrap();
+    std::fs::write(&kernels, KERNELS).unwrap();
+    let mut command = rig.command(Driver::Shim, &client);
+    command.arg("turns").arg(&kernels).env("GPUHEAP_RUN", &run).env("GPUHEAP_LEDGER", rig.path("ledger"));
+    command.env("GPUHEAP_BUDGET", (64 * MIB).to_string()).env("GPUHEAP_SPILL", (128 * MIB).to_string());
+    let (said, charged) = said(&mut command);
+    assert_eq!((said.matches("alloc: 0").count(), said.contains("rounds: some")), (12, true), "{said}");
+    assert_eq!(charged, "end:\n");
+    let snapshot = Reader::open(&rig.path("ledger")).unwrap().snapshot().unwrap();
+    let process = &snapshot.processes[0];
+    // Four at a time are not there; each turn needs all of them.
+    assert!(process.moved_in > 10 * 32 * MIB && process.moved_out > 10 * 32 * MIB, "{process:?}");
+    assert!(snapshot.peaks[0] <= 64 * MIB, "{:?}", snapshot.peaks);
+}
+
+#[test]
 fn a_free_that_fails_frees_nothing_and_one_in_a_recording_is_made_after_it() {
     let rig = Rig::new();
     let (client, run) = (rig.client(), rig.path("run"));

@@ -169,6 +169,44 @@ static void hot(const char *path) {
     charged("end");
 }
 
+/* The same again and again, with more memory than there is: twelve pieces in turn, some thirty launches each. */
+static void turns(const char *path) {
+    struct moving pieces[12];
+    struct timespec begun, now;
+    ptr stream = 0;
+    uint32_t rounds = 0;
+    start();
+    load_kernels(path);
+    CALL(cuStreamCreate, cuStreamCreate, (ptr *, unsigned), &stream, 0);
+    for (int i = 0; i < 12; i++) {
+        pieces[i] = (struct moving){.bytes = 8 * MIB, .value = 100 * (uint32_t)i};
+        printf("alloc: %d\n", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &pieces[i].address, pieces[i].bytes));
+        struct launch fill = {fill_kernel, pieces[i].address, stream, WORDS(pieces[i].bytes), pieces[i].value};
+        launch(&fill);
+    }
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    do {
+        for (int i = 0; i < 12; i++) {
+            struct launch add = {add_kernel, pieces[i].address, stream, WORDS(pieces[i].bytes), 1};
+            launch(&add);
+            /* Of the first page alone, so that it does not take long. */
+            add.count = 16;
+            add.value = 0;
+            for (int again = 0; again < 29; again++) launch(&add);
+        }
+        wait_for(&stream);
+        rounds++;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec - begun.tv_sec < 6);
+    for (int i = 0; i < 12; i++) {
+        pieces[i].value += rounds;
+        moving_look(&pieces[i]);
+        moving_free(&pieces[i]);
+    }
+    printf("rounds: %s\n", rounds > 5 ? "some" : "few");
+    charged("end");
+}
+
 /* Frees that fail, and what is freed while a graph is being recorded. */
 static void frees(void) {
     ptr a = 0, b = 0, stream = 0, graph = 0;

@@ -1,0 +1,242 @@
+//! Chunks that come and go within a step. A program that does the same again and again tells by what it launched last time
+//! which memory it will use next; so memory that is not used for a while can make room for memory that is.
+//!
+//! [`sequence`] finds the period, [`extents`] what is used in it, [`schedule`] plans, and [`follow`] tells by each launch
+//! where in the period the program is. At the beginning of a round the launching thread holds all others back, waits
+//! until the devices are idle and carries the round's changes out ([`rounds`]). So nothing depends on the plan being right
+//! but the time: what a kernel uses and is not on the device is read from the host, where it is.
+//!
+//! Programs without a period (sequences of other lengths each time) are left to [`crate::placement`].
+
+mod demand;
+mod extents;
+mod follow;
+mod rounds;
+mod schedule;
+mod sequence;
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::{Duration, Instant};
+
+use gpuheap_cuda::raw::Function;
+
+pub(crate) use self::demand::Wanted;
+use self::extents::Range;
+use self::follow::{Following, Step, Trial};
+use self::rounds::{Entry, Schedule};
+use self::sequence::{Period, Sequence};
+use crate::chunks::{Backing, Chunk};
+use crate::sleep::by_device;
+use crate::state::{State, lock};
+use crate::{devices, state};
+
+/// What is known of the program.
+enum Mode {
+    /// Nothing: nothing is on the host, or what was planned was of no use and another try has to wait.
+    Idle(Option<(Instant, Duration)>),
+    /// Launches are written down.
+    Watching(Box<Sequence>),
+    /// The period is known and is to be planned for.
+    Found(Box<Sequence>),
+    /// It is being planned.
+    Planning,
+    /// The plan is carried out.
+    Following(Box<Following>),
+}
+
+static MODE: Mutex<Mode> = Mutex::new(Mode::Idle(None));
+/// Whether a plan is carried out.
+static FOLLOWS: AtomicBool = AtomicBool::new(false);
+
+/// How long nothing is tried after a plan that was of no use; each time twice as long.
+const FIRST_PAUSE: Duration = Duration::from_secs(20);
+const LAST_PAUSE: Duration = Duration::from_secs(1200);
+/// Periods are at least that many launches long: shorter ones are taken several times.
+const LEAST: usize = 256;
+/// A plan has to save that much of a period.
+const WORTH: f64 = 0.05;
+/// Seconds a byte of a move: the copy, and the mappings, which take longer for the host's memory. Measured on an H200 in
+/// pieces of 20 MiB: a copy takes 0.38 ms, a pair of them both ways 0.43 ms, to map the host's memory 0.33 ms and the
+/// device's 0.12 ms; in a step of BERT-large within 12 GiB a chunk that goes and one that comes take 1.12 ms.
+const OUT: f64 = 0.65e-3 / PIECE;
+const BACK: f64 = 0.47e-3 / PIECE;
+const PIECE: f64 = (20 << 20) as f64;
+/// So much of what is there stays free, for what comes while something goes: a part, and bytes at most.
+const SLACK: (u64, u64) = (32, 512 << 20);
+
+/// What is to be done before the launch that is about to be made.
+pub(crate) enum Due {
+    /// A round begins.
+    Round(Arc<Schedule>, usize),
+    /// Chunks on the host are wanted.
+    Demand(Wanted),
+}
+
+/// Something is on the host from now on.
+pub(crate) fn watch() {
+    let mut mode = lock(&MODE);
+    if matches!(*mode, Mode::Idle(None)) {
+        *mode = Mode::Watching(Box::new(Sequence::new()));
+    }
+}
+
+/// Whether a plan is carried out.
+#[inline]
+pub(crate) fn follows() -> bool {
+    FOLLOWS.load(Ordering::Relaxed)
+}
+
+/// Whether chunks are moved to and fro here, so that nothing else should.
+pub(crate) fn is_busy() -> bool {
+    let fetched = demand::was_busy();
+    fetched || follows()
+}
+
+/// A launch is about to be made. One that several threads make at the same moment may be missed.
+#[inline]
+pub(crate) fn launched(
+    function: Function,
+    (grid, passes): ([u32; 3], u32),
+    addresses: &[u64],
+    wanted: Wanted,
+) -> Option<Due> {
+    let demand = |wanted: Wanted| (!wanted.is_empty()).then_some(Due::Demand(wanted));
+    let mut mode = match MODE.try_lock() {
+        Ok(mode) => mode,
+        Err(TryLockError::Poisoned(mode)) => mode.into_inner(),
+        Err(TryLockError::WouldBlock) => return demand(wanted),
+    };
+    let kind = grid.iter().fold(mixed(0, function.0 as u64), |kind, size| mixed(kind, u64::from(*size)));
+    let signature = addresses.iter().fold(kind, |signature, address| mixed(signature, *address));
+    match &mut *mode {
+        Mode::Watching(sequence) => {
+            if sequence.note(signature, kind, passes, addresses) {
+                let Mode::Watching(sequence) = std::mem::replace(&mut *mode, Mode::Planning) else { return None };
+                *mode = Mode::Found(sequence);
+                drop(mode);
+                state::get().gate.ring();
+            }
+            demand(wanted)
+        }
+        Mode::Following(following) => match following.launched(signature) {
+            Step::On => None,
+            Step::Round(round) => Some(Due::Round(following.schedule(), round)),
+            Step::Lost => {
+                give_up(&mut mode, Duration::ZERO);
+                None
+            }
+            Step::Useless => {
+                give_up(&mut mode, next_pause());
+                None
+            }
+        },
+        Mode::Idle(_) | Mode::Found(_) | Mode::Planning => demand(wanted),
+    }
+}
+
+/// Does it. The caller is outside the gate.
+pub(crate) fn carry_out(state: &'static State, due: &Due) {
+    let (schedule, round) = match due {
+        Due::Round(schedule, round) => (schedule, *round),
+        Due::Demand(wanted) => return demand::fetch(state, wanted),
+    };
+    if schedule.carry_out(state, round).is_err() {
+        let mut mode = lock(&MODE);
+        if let Mode::Following(following) = &mut *mode
+            && following.failed()
+        {
+            give_up(&mut mode, next_pause());
+        }
+    }
+}
+
+/// How long to wait after a plan that was of no use.
+fn next_pause() -> Duration {
+    static BEFORE: AtomicU32 = AtomicU32::new(0);
+    let before = BEFORE.fetch_add(1, Ordering::Relaxed);
+    FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(before)).min(LAST_PAUSE)
+}
+
+fn give_up(mode: &mut Mode, pause: Duration) {
+    *mode = Mode::Idle(Some((Instant::now(), pause)));
+    FOLLOWS.store(false, Ordering::Relaxed);
+}
+
+/// From the thread that looks after things: plans if there is something to plan for, or begins to watch again.
+pub(crate) fn look(state: &'static State) {
+    let mut mode = lock(&MODE);
+    match &*mode {
+        Mode::Idle(Some((since, pause))) if since.elapsed() >= *pause => {
+            *mode = Mode::Watching(Box::new(Sequence::new()));
+        }
+        Mode::Found(_) => {
+            let Mode::Found(sequence) = std::mem::replace(&mut *mode, Mode::Planning) else { return };
+            drop(mode);
+            let plans = move || {
+                let planned = sequence.period(LEAST).and_then(|period| plan(state, &period));
+                drop(sequence);
+                begin(planned);
+            };
+            if std::thread::Builder::new().name("gpuheap plan".to_owned()).spawn(plans).is_err() {
+                begin(None);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn begin(planned: Option<Following>) {
+    let mut mode = lock(&MODE);
+    match planned {
+        Some(following) => {
+            *mode = Mode::Following(Box::new(following));
+            FOLLOWS.store(true, Ordering::Relaxed);
+        }
+        None => give_up(&mut mode, next_pause()),
+    }
+}
+
+/// Plans for a period; nothing if it would save nothing.
+fn plan(state: &'static State, period: &Period) -> Option<Following> {
+    // What ends in an exported function here is this library's own.
+    let _inside = crate::depth::Inside::enter();
+    let mut entries = Vec::new();
+    let (mut now, mut then) = (0.0, 0.0);
+    for (device, chunks) in by_device(|backing| matches!(backing, Backing::Device(_) | Backing::Host(_))) {
+        let mut placed: Vec<(Range, Arc<Chunk>)> = chunks.into_iter().filter_map(placed).collect();
+        placed.sort_unstable_by_key(|(range, _)| range.start);
+        let ranges: Vec<Range> = placed.iter().map(|(range, _)| *range).collect();
+        let mut usages = extents::usages(period, &ranges);
+        for usage in &mut usages {
+            (usage.out, usage.back) = (usage.bytes * OUT, usage.bytes * BACK);
+        }
+        let here: u64 = placed.iter().filter(|(_, chunk)| !chunk.is_spilled()).map(|(range, _)| range.bytes).sum();
+        let place = devices::place(Some(device));
+        let free = match state.ledger.budget(place) {
+            0 => continue,
+            budget => budget.saturating_sub(state.ledger.used_by_the_living(place)),
+        };
+        let capacity = (here + free).saturating_sub(((here + free) / SLACK.0).min(SLACK.1));
+        let plan = schedule::plan(&usages, capacity as f64);
+        let stays = |chunk: &Chunk| if chunk.is_spilled() { 0 } else { schedule::Row::MAX };
+        now += usages.iter().zip(&placed).map(|(usage, (_, chunk))| usage.cost(stays(chunk))).sum::<f64>();
+        then += plan.cost;
+        entries.extend(placed.iter().zip(plan.rows).map(|((_, chunk), row)| Entry::new(chunk, row)));
+    }
+    let saved = now - then;
+    let trial = Trial::new(period.seconds);
+    (saved > WORTH * period.seconds).then(|| Following::new(period, Schedule::new(entries), trial))
+}
+
+fn placed(chunk: Arc<Chunk>) -> Option<(Range, Arc<Chunk>)> {
+    let start = chunk.inner().address?.0 as u64;
+    Some((Range { start, bytes: chunk.bytes as u64 }, chunk))
+}
+
+/// A step of a hash (Fibonacci's multiplier, with the upper bits brought down).
+#[inline]
+fn mixed(hash: u64, value: u64) -> u64 {
+    let product = (hash.rotate_left(23) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    product ^ product >> 29
+}

@@ -1,0 +1,122 @@
+//! Chunks that come because a kernel wants them. As long as no plan is carried out, a chunk on the host that kernels have
+//! read so often that moving it would have been cheaper is fetched before the next launch that names it, and others that
+//! were not named for long make room.
+//!
+//! Which of those that were not named for long go is left to chance: to take the one that was named longest ago is the
+//! worst that can be done to a program that goes through its memory again and again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use gpuheap_ledger::State as Phase;
+
+use crate::chunks::{Backing, Chunk};
+use crate::sleep::{by_device, mover, phase};
+use crate::state::State;
+use crate::temperature::TEMPERATURE;
+use crate::{devices, moving, quiet};
+
+/// Numbers of chunks, as many as are fetched at once.
+#[derive(Default)]
+pub(crate) struct Wanted {
+    numbers: [u32; MOST],
+    count: usize,
+}
+
+const MOST: usize = 32;
+/// How long the program may be held back until the device is idle.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// How often something was fetched.
+static FETCHES: AtomicU64 = AtomicU64::new(0);
+
+/// Whether something was fetched since this was last asked.
+pub(crate) fn was_busy() -> bool {
+    static BEFORE: AtomicU64 = AtomicU64::new(0);
+    let now = FETCHES.load(Ordering::Relaxed);
+    BEFORE.swap(now, Ordering::Relaxed) != now
+}
+
+impl Wanted {
+    /// Adds one; what is too much is left out.
+    #[inline]
+    pub(crate) fn add(&mut self, number: u32) {
+        if self.count < MOST && !self.has(number) {
+            self.numbers[self.count] = number;
+            self.count += 1;
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    fn has(&self, number: u32) -> bool {
+        self.numbers[..self.count].contains(&number)
+    }
+}
+
+/// Fetches them, as far as others can make room.
+pub(super) fn fetch(state: &'static State, wanted: &Wanted) {
+    let Some(moving) = moving::get() else { return };
+    // Somebody else moves memory: the next launch will do.
+    let Some(mut turn) = quiet::try_turn(&state.turn) else { return };
+    if phase(state) != Phase::Running {
+        return;
+    }
+    let Ok(closed) = quiet::settle(moving, state, &mut turn, SETTLE) else { return };
+    for (device, chunks) in by_device(|backing| matches!(backing, Backing::Device(_) | Backing::Host(_))) {
+        let place = devices::place(Some(device));
+        let room = match state.ledger.budget(place) {
+            0 => u64::MAX,
+            budget => budget.saturating_sub(state.ledger.used_by_the_living(place)),
+        };
+        let (outs, backs) = choose(&chunks, wanted, room);
+        if backs.is_empty() {
+            continue;
+        }
+        let Ok(Some(mover)) = mover(moving, device) else { continue };
+        FETCHES.fetch_add(1, Ordering::Relaxed);
+        let (gone, came) = mover.exchange(&outs, &backs);
+        state.ledger.slot().moved_out.fetch_add(gone.bytes, Ordering::Relaxed);
+        state.ledger.slot().moved_in.fetch_add(came.bytes, Ordering::Relaxed);
+    }
+    drop(closed);
+}
+
+/// What goes and what comes, for so much room.
+fn choose(chunks: &[Arc<Chunk>], wanted: &Wanted, room: u64) -> (Vec<Arc<Chunk>>, Vec<Arc<Chunk>>) {
+    let is_wanted = |chunk: &&Arc<Chunk>| wanted.has(chunk.number);
+    let mut backs: Vec<_> =
+        chunks.iter().filter(is_wanted).filter(|chunk| chunk.is_spilled()).map(Arc::clone).collect();
+    let mut needed: u64 = backs.iter().map(|chunk| chunk.bytes as u64).sum();
+    // Of the older half of the others some go.
+    let others = chunks.iter().filter(|chunk| !chunk.is_spilled());
+    let mut device: Vec<(u64, &Arc<Chunk>)> = others.map(|chunk| (TEMPERATURE.last_use(chunk.number), chunk)).collect();
+    device.sort_unstable_by_key(|(last, _)| *last);
+    device.truncate(device.len().div_ceil(2));
+    device.retain(|(_, chunk)| !is_wanted(chunk));
+    let (mut outs, mut free) = (Vec::new(), room);
+    while free < needed && !device.is_empty() {
+        let (_, chunk) = device.swap_remove(chance(device.len()));
+        free += chunk.bytes as u64;
+        outs.push(Arc::clone(chunk));
+    }
+    // What has no room does not come.
+    while free < needed {
+        let Some(last) = backs.pop() else { break };
+        needed -= last.bytes as u64;
+    }
+    (outs, backs)
+}
+
+/// A number below another (an LCG of Knuth's, its upper bits).
+fn chance(below: usize) -> usize {
+    static SEED: AtomicU64 = AtomicU64::new(1);
+    let next =
+        SEED.load(Ordering::Relaxed).wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    SEED.store(next, Ordering::Relaxed);
+    usize::try_from(next >> 33).unwrap_or(0) % below.max(1)
+}

@@ -1,0 +1,96 @@
+//! Carrying a plan out: at the beginning of a round chunks change places, all at once, while nothing runs.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use gpuheap_cuda::raw::DeviceId;
+use gpuheap_ledger::State as Phase;
+
+use super::schedule::Row;
+use crate::chunks::{Backing, Chunk};
+use crate::moving;
+use crate::quiet::{self, Busy};
+use crate::sleep::{can_move, mover, phase};
+use crate::state::State;
+
+/// How long the program may be held back until the device is idle: it may have many launches before it.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// A chunk of a plan. The program may free it at any time.
+pub(crate) struct Entry {
+    chunk: Weak<Chunk>,
+    device: DeviceId,
+    row: Row,
+}
+
+impl Entry {
+    pub(crate) fn new(chunk: &Arc<Chunk>, row: Row) -> Self {
+        Self { chunk: Arc::downgrade(chunk), device: chunk.device, row }
+    }
+}
+
+/// Where chunks are in each round.
+pub(crate) struct Schedule(Vec<Entry>);
+
+/// What goes and what comes, on one device.
+#[derive(Default)]
+struct Changes {
+    outs: Vec<Arc<Chunk>>,
+    backs: Vec<Arc<Chunk>>,
+}
+
+impl Schedule {
+    /// The chunks of a device one after the other.
+    pub(crate) fn new(entries: Vec<Entry>) -> Self {
+        Self(entries)
+    }
+
+    /// Makes it as it is planned for a round. What is not as expected is left as it is.
+    pub(crate) fn carry_out(&self, state: &'static State, round: usize) -> Result<(), Busy> {
+        let Some(moving) = moving::get() else { return Ok(()) };
+        // Somebody else moves memory, or the process is about to sleep: the next round will do.
+        let Some(mut turn) = quiet::try_turn(&state.turn) else { return Ok(()) };
+        if phase(state) != Phase::Running || self.changes(round).is_empty() {
+            return Ok(());
+        }
+        let closed = quiet::settle(moving, state, &mut turn, SETTLE)?;
+        // Asked again, as the program may have freed or taken some until the gate was closed.
+        for (device, changes) in self.changes(round) {
+            let Ok(Some(mover)) = mover(moving, device) else { continue };
+            let (gone, came) = mover.exchange(&changes.outs, &changes.backs);
+            state.ledger.slot().moved_out.fetch_add(gone.bytes, Ordering::Relaxed);
+            state.ledger.slot().moved_in.fetch_add(came.bytes, Ordering::Relaxed);
+        }
+        drop(closed);
+        Ok(())
+    }
+
+    /// What is not as it is planned for a round, by device.
+    fn changes(&self, round: usize) -> Vec<(DeviceId, Changes)> {
+        let mut all: Vec<(DeviceId, Changes)> = Vec::new();
+        for entry in &self.0 {
+            let Some(chunk) = entry.chunk.upgrade() else { continue };
+            let wanted = entry.row >> round & 1 == 1;
+            let is_here = {
+                let inner = chunk.inner();
+                match inner.backing {
+                    _ if !can_move(entry.device, &inner) => continue,
+                    Some(Backing::Device(_)) => true,
+                    Some(Backing::Host(_)) => false,
+                    _ => continue,
+                }
+            };
+            if wanted == is_here {
+                continue;
+            }
+            if all.last().is_none_or(|(device, _)| *device != entry.device) {
+                all.push((entry.device, Changes::default()));
+            }
+            if let Some((_, changes)) = all.last_mut() {
+                if wanted { changes.backs.push(chunk) } else { changes.outs.push(chunk) }
+            }
+        }
+        all
+    }
+}
