@@ -85,20 +85,21 @@ def pairs(name, step, seconds, explicit):
     ms = statistics.median(without) * 1e3
     # Two runs of the same differ by some percent: what is spent inside is the cost, pairs say that nothing else is slower.
     # Whoever takes the processor away in the middle is not of the watch: the longest of each kind of call are cut off.
-    mean = trimmed(inside)
+    mean, judged, other = trimmed(inside)
     share = mean / ms * 1e3
     print(f"cost {name}: {mean * 1e6:.1f} us a step of {ms:.2f} ms ({share * 100:.3f} %; nothing cut off: "
-          f"{statistics.fmean(inside) / ms * 1e5:.3f} %) {'ok' if share <= BAR else 'OVER THE BAR'}; the first {EVERY} steps "
+          f"{statistics.fmean(inside) / ms * 1e5:.3f} %; {judged * 1e6:.0f} us if it is judged, else {other * 1e6:.1f}) {'ok' if share <= BAR else 'OVER THE BAR'}; the first {EVERY} steps "
           f"{first * 1e3:.1f} ms in all; by the clock {cost * 100:+.2f} % (quartiles {(spread[0] - 1) * 100:+.2f} to "
           f"{(spread[2] - 1) * 100:+.2f} %, {len(ratios)} pairs of {steps} steps)")
     print(f"  says: {watch.summary()}")
 
 
 def trimmed(inside):
-    """Seconds a step, without the slowest hundredth of the judgements and of the other steps."""
+    """Seconds a step, a judged one and another, without the slowest hundredth of either."""
     judged, others = inside[EVERY - 1 :: EVERY], [one for i, one in enumerate(inside) if i % EVERY != EVERY - 1]
     kept = [sorted(part)[: max(1, len(part) - max(1, len(part) // 100))] for part in (judged, others)]
-    return (statistics.fmean(kept[0]) + statistics.fmean(kept[1]) * (EVERY - 1)) / EVERY
+    judged, other = statistics.fmean(kept[0]), statistics.fmean(kept[1])
+    return (judged + other * (EVERY - 1)) / EVERY, judged, other
 
 
 def generation():

@@ -391,8 +391,8 @@ def test_short_steps_are_looked_at_every_few(monkeypatch: pytest.MonkeyPatch) ->
         for _ in range(3000):
             now += 1e-3
             watch.step()
-    # The first 64, then one of about twenty.
-    assert 180 < program.asked < 260
+    # The first 64, then one of about thirty-four.
+    assert 130 < program.asked < 180
     assert [health.kind for health in seen] == ["leak"] * 3
     # The make-believe leak is one block a question.
     assert seen[-1].growth_bytes_per_step == pytest.approx(MIB * (program.asked - 64) / 2936, rel=0.05)

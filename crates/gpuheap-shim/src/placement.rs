@@ -91,7 +91,7 @@ fn note(arguments: Arguments, grid: [u32; 3]) -> Option<Due> {
     if !swap::follows() {
         for address in &addresses[..count] {
             let Some(chunk) = CHUNKS.find(*address) else { continue };
-            TEMPERATURE.go_on(chunk, (launch, times), &CHUNKS, |chunk| wanted.add(chunk));
+            TEMPERATURE.go_on(chunk, launch, &CHUNKS);
         }
     }
     swap::launched(arguments.function, (grid, times), &addresses[..count], wanted)

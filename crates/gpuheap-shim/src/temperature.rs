@@ -69,7 +69,7 @@ const UNNAMED: u64 = 2000;
 /// A program that waits after fewer launches than that does not begin something new each time.
 const FEW: u64 = 200;
 /// A tensor is followed through so many chunks at most.
-const LONG: usize = 16;
+const LONG: usize = 8;
 
 struct Block([Chunk; BLOCK]);
 
@@ -163,21 +163,18 @@ impl Temperature {
     }
 
     /// Follows a tensor from a chunk that a launch touches through those behind it in which no launch of late named an
-    /// address. Tells `wanted` those on the host that it would pay to move.
+    /// address: it may use them as well.
     #[inline]
-    pub(crate) fn go_on(&self, first: u32, (launch, times): (u64, u32), ranges: &Ranges, mut wanted: impl FnMut(u32)) {
+    pub(crate) fn go_on(&self, first: u32, launch: u64, ranges: &Ranges) {
         let recent = self.rest.load(Ordering::Relaxed).max(launch.saturating_sub(UNNAMED));
         let mut number = first;
         for _ in 0..LONG {
             let Some(end) = self.chunk(number).map(|chunk| chunk.end.load(Ordering::Relaxed)) else { break };
             let Some(next) = ranges.find(end) else { break };
-            let Some(chunk) = self.chunk(next) else { break };
-            if chunk.last.load(Ordering::Relaxed) >= recent {
+            let Some(chunk) = self.chunk(next).filter(|chunk| chunk.last.load(Ordering::Relaxed) < recent) else {
                 break;
-            }
-            if chunk.read(launch, times) {
-                wanted(next);
-            }
+            };
+            chunk.used.store(launch, Ordering::Relaxed);
             number = next;
         }
     }

@@ -12,7 +12,7 @@ from gpuheap._watch.source import Around, Counters
 
 __all__ = ["Torch"]
 
-PROCESSES_SHARE = 0.001
+PROCESSES_SHARE = 0.0005
 """The share of the time that lists of processes may take: they cost from 10 µs to 5 ms, by machine."""
 
 

@@ -88,7 +88,10 @@ pub(super) fn fetch(state: &'static State, wanted: &Wanted) {
 
 /// What goes and what comes, for so much room.
 fn choose(chunks: &[Arc<Chunk>], wanted: &Wanted, room: u64) -> (Vec<Arc<Chunk>>, Vec<Arc<Chunk>>) {
-    let is_wanted = |chunk: &&Arc<Chunk>| wanted.has(chunk.number);
+    // Those that a launch names, and those that what it names goes on in.
+    let named = chunks.iter().filter(|chunk| wanted.has(chunk.number));
+    let launch = named.map(|chunk| TEMPERATURE.last_use(chunk.number)).max().unwrap_or(u64::MAX);
+    let is_wanted = |chunk: &&Arc<Chunk>| wanted.has(chunk.number) || TEMPERATURE.last_use(chunk.number) >= launch;
     let mut backs: Vec<_> =
         chunks.iter().filter(is_wanted).filter(|chunk| chunk.is_spilled()).map(Arc::clone).collect();
     let mut needed: u64 = backs.iter().map(|chunk| chunk.bytes as u64).sum();
