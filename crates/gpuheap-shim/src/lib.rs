@@ -13,8 +13,8 @@
 //!  the program's calls ─▶ around: depth, gate ─▶ linear ─▶ converted ┐
 //!                                               paging ─────────────┼▶ chunks ─▶ charge ─▶ ledger, events
 //!                         submissions: gate ─▶ placement: launches   │               (within the budget, or spilled)
-//!                                              │ name chunks         │
-//!  a wait of the program ──────────────────────┤                     ▼
+//!                                              │ name chunks ─▶ swap │
+//!  a wait of the program ──────────────────────┤                 │   ▼
 //!  yield, wake ─▶ control ─▶ sleep ────────────┴─▶ quiet (gate closed, devices idle) ─▶ moves ─▶ host, locked (pools)
 //! ```
 //!
@@ -29,6 +29,7 @@
 //! | `pool`, `host`, `locked` | the host's memory: behind addresses, and for what sleeps |
 //! | `sleep`, `control` | going to sleep and waking up; the thread that is asked for it |
 //! | `placement`, `feedback`, `passes` | which chunks are on the device when not all can be; whether that was of use; how often kernels read |
+//! | `swap` | chunks that come and go within a step: its period, what is used in it, the plan, following it; chunks that kernels want |
 //! | `ipc` | sharing converted memory with other processes of the run |
 //! | `real` | the driver behind: its handle, its functions, its answers to small questions |
 //! | `resolve` | `cuGetProcAddress` |
