@@ -50,6 +50,7 @@ impl Mover<'_> {
                 }
             }
         }
+        self.moving.keep_to_limit();
         (gone, came)
     }
 

@@ -5,17 +5,18 @@
 //! Which of those that were not named for long go is left to chance: to take the one that was named longest ago is the
 //! worst that can be done to a program that goes through its memory again and again.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use gpuheap_ledger::State as Phase;
 
 use crate::chunks::{Backing, Chunk};
+use crate::quiet::{self, Busy};
 use crate::sleep::{by_device, mover, phase};
-use crate::state::State;
+use crate::state::{State, lock};
 use crate::temperature::TEMPERATURE;
-use crate::{devices, moving, quiet};
+use crate::{devices, moving};
 
 /// Numbers of chunks, as many as are fetched at once.
 #[derive(Default)]
@@ -26,7 +27,10 @@ pub(crate) struct Wanted {
 
 const MOST: usize = 32;
 /// How long the program may be held back until the device is idle.
-const SETTLE: Duration = Duration::from_secs(3);
+const SETTLE: Duration = Duration::from_secs(1);
+/// How long nothing is tried after that was too short, at first; each time twice as long.
+const PAUSE: Duration = Duration::from_secs(10);
+const LAST_PAUSE: Duration = Duration::from_secs(1200);
 
 /// How often something was fetched.
 static FETCHES: AtomicU64 = AtomicU64::new(0);
@@ -58,6 +62,25 @@ impl Wanted {
     }
 }
 
+/// A program whose work does not come to an end is not to be held back again and again.
+static PATIENCE: Mutex<Patience> = Mutex::new(Patience { until: None, pause: PAUSE });
+
+struct Patience {
+    until: Option<Instant>,
+    pause: Duration,
+}
+
+impl Patience {
+    fn is_over(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() < until)
+    }
+
+    fn lost(&mut self) {
+        self.until = Some(Instant::now() + self.pause);
+        self.pause = self.pause.saturating_mul(2).min(LAST_PAUSE);
+    }
+}
+
 /// Fetches them, as far as others can make room.
 pub(super) fn fetch(state: &'static State, wanted: &Wanted) {
     let Some(moving) = moving::get() else { return };
@@ -66,7 +89,16 @@ pub(super) fn fetch(state: &'static State, wanted: &Wanted) {
     if phase(state) != Phase::Running {
         return;
     }
-    let Ok(closed) = quiet::settle(moving, state, &mut turn, SETTLE) else { return };
+    let mut patience = lock(&PATIENCE);
+    if patience.is_over() {
+        return;
+    }
+    let closed = match quiet::settle(moving, state, &mut turn, SETTLE) {
+        Ok(closed) => closed,
+        Err(Busy::Capturing) => return,
+        Err(_) => return patience.lost(),
+    };
+    drop(patience);
     for (device, chunks) in by_device(|backing| matches!(backing, Backing::Device(_) | Backing::Host(_))) {
         let place = devices::place(Some(device));
         let room = match state.ledger.budget(place) {

@@ -37,7 +37,7 @@ pub(crate) enum Step {
 /// So many of a hundred launches have to be known.
 const KNOWN: usize = 40;
 /// After so many rounds that could not be carried out it is given up.
-const FAILURES: u32 = 8;
+const FAILURES: u32 = 3;
 
 impl Following {
     pub(crate) fn new(period: &Period, schedule: Schedule, trial: Trial) -> Self {
