@@ -9,6 +9,7 @@
 //! estimated: tensors that begin in a chunk share it, and the last one goes on through the following chunks up to the
 //! next one in which a tensor begins.
 
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -76,25 +77,29 @@ fn note(arguments: Arguments, grid: [u32; 3]) -> Option<Due> {
     let parameter = |number| real::parameter(arguments.function, number);
     let is_product = || real::name_is(arguments.function, passes::is_product);
     let times = passes::of_grid(PASSES.of(arguments.function.0, is_product), grid);
-    let (mut addresses, mut count, mut wanted) = ([0; ADDRESSES], 0, Wanted::default());
+    // Not filled with zeros: that would take as long as all the rest.
+    let mut addresses = [const { MaybeUninit::<u64>::uninit() }; ADDRESSES];
+    let (mut count, mut wanted) = (0, Wanted::default());
     let touch = |chunk, address| {
         if TEMPERATURE.touch(chunk, launch, address, times) {
             wanted.add(chunk);
         }
         if let Some(place) = addresses.get_mut(count) {
-            *place = address;
+            place.write(address);
             count += 1;
         }
     };
     // SAFETY: the program's own arguments, which the driver reads next.
     unsafe { touched(arguments, (&KERNELS, &CHUNKS), parameter, touch) };
+    // SAFETY: so many were written.
+    let addresses = unsafe { std::slice::from_raw_parts(addresses.as_ptr().cast::<u64>(), count) };
     if !swap::follows() {
-        for address in &addresses[..count] {
+        for address in addresses {
             let Some(chunk) = CHUNKS.find(*address) else { continue };
             TEMPERATURE.go_on(chunk, launch, &CHUNKS);
         }
     }
-    swap::launched(arguments.function, (grid, times), &addresses[..count], wanted)
+    swap::launched(arguments.function, (grid, times), addresses, wanted)
 }
 
 /// The program waited for the device: much of it, if not all, is at rest.

@@ -29,6 +29,8 @@ const FAR: u64 = SHARDS as u64 * BATCH;
 /// Counts stop here.
 const MOST: u64 = (1 << COUNT_BITS) - 1;
 
+/// What a touch changes is in one line of the processor's cache.
+#[repr(align(64))]
 #[derive(Default)]
 struct Chunk {
     /// The launch that touched it last; 0 if none did.
