@@ -90,7 +90,7 @@ class Applied:
         parts = batches.split(batch, target.accumulation)
         if len(parts) == 1 and target.ranks == 1:
             return [MicroBatch(batch, 1.0)]
-        weights = [batches.weight_of(self.model, self.loss, part) for part in parts]
+        weights = [batches.weigh(target, part) for part in parts]
         if any(weight is None for weight in weights):
             # A sum over the batch: parts add up. Between ranks gradients are averaged, so multiply.
             return [MicroBatch(part, float(target.ranks)) for part in parts]

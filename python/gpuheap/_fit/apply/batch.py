@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from gpuheap._fit.apply.target import LeverError
+from gpuheap._fit.apply.target import LeverError, Target
 
-__all__ = ["batch_size", "split", "weight_of"]
+__all__ = ["batch_size", "split", "weigh", "weight_of"]
 
 
 def batch_size(batch: Any) -> int:
@@ -43,6 +43,11 @@ def split(batch: Any, parts: int) -> list[Any]:
         else:
             split_leaves.append([leaf] * parts)
     return [pytree.tree_unflatten([leaf[part] for leaf in split_leaves], form) for part in range(parts)]
+
+
+def weigh(target: Target, batch: Any) -> Any:
+    """What the mean loss of this part weighs: as the program says, else as labels and samples do."""
+    return weight_of(target.model, target.loss, batch) if target.weigh is None else target.weigh(batch)
 
 
 def weight_of(model: Any, loss: Any, batch: Any) -> Any:

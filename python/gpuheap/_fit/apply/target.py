@@ -30,6 +30,8 @@ class Target:
         self.model = model
         self.optimizer = optimizer
         self.loss = loss
+        self.weigh: Callable[[Any], Any] | None = None
+        """What the mean loss of a part of a batch weighs, if the program says it."""
         self.levers = list(levers)
         self.contexts: list[Callable[[], AbstractContextManager[Any]]] = []
         """Entered around each forward pass with its loss, outermost first."""
