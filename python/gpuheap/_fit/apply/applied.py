@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from gpuheap._fit.apply import batch as batches
-from gpuheap._fit.apply.forward import is_whole_step, loss_of
+from gpuheap._fit.apply.forward import is_whole_step
 from gpuheap._fit.apply.target import Target
+from gpuheap._fit.program import loss_of
 
 __all__ = ["Applied", "MicroBatch"]
 
@@ -105,6 +106,10 @@ class Applied:
 
     def optimizer_step(self) -> None:
         """Step the optimizer and drop the gradients."""
+        self._step_optimizers()
+        self.zero_grad()
+
+    def _step_optimizers(self) -> None:
         for optimizer in self._target.optimizers():
             if self.scaler is None:
                 optimizer.step()
@@ -112,7 +117,6 @@ class Applied:
                 self.scaler.step(optimizer)
         if self.scaler is not None:
             self.scaler.update()
-        self.zero_grad()
 
     def zero_grad(self) -> None:
         """Drop the gradients, those that no optimizer has as well."""
@@ -120,7 +124,7 @@ class Applied:
             optimizer.zero_grad(set_to_none=True)
 
     def step(self, batch: Any) -> Any:
-        """One training step on a batch: all its passes, then the optimizer. Returns the loss, detached.
+        """One training step on a batch: gradients dropped, all passes, the optimizer. Returns the loss, detached.
 
         Of a model in evaluation (the lever `inference_mode`, or no optimizer) only the loss is computed.
         """
@@ -134,7 +138,7 @@ class Applied:
             loss = target.pipeline.step(batch)
         else:
             loss = self._passes(batch)
-        self.optimizer_step()
+        self._step_optimizers()
         return loss
 
     def _passes(self, batch: Any) -> Any:

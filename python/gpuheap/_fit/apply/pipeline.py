@@ -17,9 +17,10 @@ import torch
 from gpuheap._fit.apply import batch as batches
 from gpuheap._fit.apply.chain import Chain, chain_of, cut_points
 from gpuheap._fit.apply.choice import whole
-from gpuheap._fit.apply.forward import is_whole_step, loss_of
+from gpuheap._fit.apply.forward import is_whole_step
 from gpuheap._fit.apply.stage import Ended, Passed, absent, received, stand_in
 from gpuheap._fit.apply.target import LeverError, Target
+from gpuheap._fit.program import loss_of
 
 __all__ = ["apply", "check"]
 

@@ -16,6 +16,17 @@ from gpuheap._fit.apply.target import LeverError, Target, modules_of, set_forwar
 __all__ = ["apply", "check", "operators"]
 
 WHAT = "the lever `selective_checkpoint`"
+PRODUCTS = (
+    "aten.mm.default",
+    "aten.addmm.default",
+    "aten.bmm.default",
+    "aten.baddbmm.default",
+    "aten.convolution.default",
+    "aten._scaled_dot_product_flash_attention.default",
+    "aten._scaled_dot_product_efficient_attention.default",
+    "aten._scaled_dot_product_cudnn_attention.default",
+)
+"""What is kept if the lever names nothing: what takes longest to compute."""
 
 
 def check(target: Target, lever: Mapping[str, Any]) -> None:
@@ -38,10 +49,12 @@ def apply(target: Target, lever: Mapping[str, Any]) -> None:
 
 
 def operators(lever: Mapping[str, Any]) -> frozenset[Any]:
-    """The operators whose results are kept, from names such as `aten.mm.default`; `aten.mm` means all its forms."""
-    names = lever.get("keep")
-    if not isinstance(names, (list, tuple)) or not names:
-        raise LeverError(f"{WHAT} keeps nothing", 'Write for example {"keep": ["aten.mm.default"]}, or use `checkpoint`.')
+    """The operators whose results are kept, from names such as `aten.mm.default`; `aten.mm` means all its forms;
+    without names the products.
+    """
+    names = lever.get("keep") or PRODUCTS
+    if not isinstance(names, (list, tuple)):
+        raise LeverError(f"{WHAT} keeps `{names}`", 'Write for example {"keep": ["aten.mm.default"]}.')
     found: list[Any] = []
     for name in names:
         parts = str(name).split(".")
