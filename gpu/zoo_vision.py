@@ -304,7 +304,7 @@ MODELS: dict[str, Spec] = {
     ),
     "timm_regnety_032": classifier(timm_model("regnety_032"), (16, 32, 64), sgd, needs=("timm",)),
     "timm_eva02_small": classifier(
-        timm_model("eva02_small_patch14_224"), (16, 32, 64), adamw, blocks=of_class("EvaBlock"), needs=("timm",)
+        timm_model("eva02_small_patch14_224", num_classes=CLASSES), (16, 32, 64), adamw, blocks=of_class("EvaBlock"), needs=("timm",)
     ),
     "unet": Spec(UNet, noise_batch, noise_loss, adamw, (8, 16, 32), blocks=of_class("TimedBlock"), calibration=True),
     "retinanet": Spec(detector, scenes, detection_loss, sgd, (2, 4, 8), settings=("autocast_bf16", "sgd_foreach_off")),
