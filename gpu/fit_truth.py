@@ -13,6 +13,7 @@ Without a GPU, `ZOO_DEVICE=cpu ... --only mlp,gan --small` tries everything but 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -262,14 +263,18 @@ def sum_of(snapshot: dict[Any, dict[str, int]], name: str) -> list[int]:
     return [parts["Total"] for where, parts in snapshot.items() if str(where).startswith(name)]
 
 
-def start(kind: str, out: Path, runs: list[Run], minutes: float, conf: str = "") -> subprocess.Popen[bytes]:
+def start(
+    kind: str, out: Path, runs: list[Run], minutes: float, conf: str = "", alone: int = 0
+) -> subprocess.Popen[bytes]:
     environment = dict(os.environ)
     environment.pop("PYTORCH_CUDA_ALLOC_CONF", None)
     if conf:
         environment["PYTORCH_CUDA_ALLOC_CONF"] = conf
-    # Many processes beside each other: each its share of the cores.
-    environment["OMP_NUM_THREADS"] = "2"
+    if kind != "timed":
+        # Many processes beside each other: each its share of the cores.
+        environment["OMP_NUM_THREADS"] = "2"
     command = [sys.executable, "-W", "ignore", __file__, str(out), "--kind", kind, "--minutes", f"{minutes:.3f}"]
+    command += ["--alone", str(alone)]
     return subprocess.Popen([*command, "--runs", ",".join(map(name_of, runs))], env=environment)
 
 
@@ -343,6 +348,54 @@ class Beside:
         self.running, self.parts = [], []
 
 
+def done(out: Path) -> list[str]:
+    """The runs that the file holds, of the long-lived process."""
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()] if out.exists() else []
+    return [
+        f"{row['model']}:{row['batch']}:{row['setting']}"
+        for row in rows
+        if row["kind"] == "truth" and row["how"] == "in process" and not row["conf"]
+    ]
+
+
+def timed_runs(out: Path, runs: list[Run], clock: Clock, others: Beside) -> None:
+    """The runs with a clock, in one process; in another after an error that has cost the device's context, or a hang."""
+    left = [run for run in runs if not conf_of(run) and run[0] not in OWN_PROCESS]
+    alone = len({run[0] for run in left})
+    while left and clock.left() > 5:
+        process = start("timed", out, left, clock.left() / 60, alone=alone)
+        before, since = len(done(out)), time.monotonic()
+        while process.poll() is None:
+            time.sleep(0.3)
+            now = len(done(out))
+            if now != before:
+                before, since = now, time.monotonic()
+            if alone and now >= alone:
+                # Until here that process was alone on the device, and `used` is its own.
+                others.trackers()
+                alone = 0
+            if time.monotonic() - since > RUN_S + 30:
+                process.kill()
+        finished = set(done(out))
+        missing = [run for run in left if name_of(run) not in finished]
+        if len(missing) == len(left):
+            print(f"{name_of(left[0])}: ended its process", file=sys.stderr)
+            missing = missing[1:]
+        left = missing
+        alone = max(0, alone - len(finished))
+    if left:
+        print(f"time is up: {len(left)} runs left out: {', '.join(map(name_of, left))}", file=sys.stderr)
+    if not others.running:
+        others.trackers()
+
+
+def everything(arguments: argparse.Namespace, runs: list[Run], clock: Clock) -> None:
+    others = Beside(arguments.out, runs, clock, arguments.workers)
+    timed_runs(arguments.out, runs, Clock(arguments.minutes * arguments.share), others)
+    others.rest()
+    print(f"{arguments.out}: {60 * arguments.minutes - clock.left():.0f} s")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
@@ -352,7 +405,8 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=6)
     parser.add_argument("--small", action="store_true", help="batch 4 throughout")
     parser.add_argument("--list", action="store_true", help="print the runs and stop")
-    parser.add_argument("--kind", choices=("all", "measure", "fresh", "memtracker"), default="all")
+    parser.add_argument("--kind", choices=("all", "timed", "measure", "fresh", "memtracker"), default="all")
+    parser.add_argument("--alone", type=int, default=0, help="so many runs have the device to themselves")
     parser.add_argument("--runs", default="", help="MODEL:BATCH:SETTING, separated by commas")
     arguments = parser.parse_args()
     clock = Clock(arguments.minutes)
@@ -362,6 +416,9 @@ def main() -> int:
     )
     if arguments.list:
         print("\n".join(map(name_of, runs)))
+        return 0
+    if arguments.kind == "all":
+        everything(arguments, runs, clock)
         return 0
     gpu = device()
     lines = Lines(arguments.out)
@@ -376,26 +433,11 @@ def main() -> int:
         return 0
     lines.put(kind="about", **gpu.about(), runs=len(runs), conf=os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""))
     warm_up(gpu)
-    if arguments.kind == "measure":
-        for run in runs:
-            if clock.left() > 3:
-                record(lines, gpu, run, "in process", clock, timed=False)
-        return 0
-    share = Clock(arguments.minutes * arguments.share)
-    here = [run for run in runs if not conf_of(run) and run[0] not in OWN_PROCESS]
-    others = Beside(arguments.out, runs, clock, arguments.workers)
-    first = len({run[0] for run in here})
-    for number, run in enumerate(here):
-        if number == first:
-            # Until here this process was alone on the device, and `used` is its own.
-            others.trackers()
-        if share.left() < 3:
-            print(f"time is up: {len(here) - number} of {len(here)} runs left out", file=sys.stderr)
-            lines.put(kind="note", left_out=[name_of(run) for run in here[number:]])
-            break
-        record(lines, gpu, run, "in process", clock, timed=True, alone=number < first)
-    others.rest()
-    print(f"{arguments.out}: {60 * arguments.minutes - clock.left():.0f} s")
+    for number, run in enumerate(runs):
+        if clock.left() > 3:
+            record(
+                lines, gpu, run, "in process", clock, timed=arguments.kind == "timed", alone=number < arguments.alone
+            )
     return 0
 
 
