@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from zoo_language import MODELS as LANGUAGE
 from zoo_spec import Spec
-from zoo_steps import SETTINGS, Place, assemble, run_step
+from zoo_steps import DEVICE, SETTINGS, Place, assemble, run_step
 from zoo_vision import MODELS as VISION
 
 __all__ = ["CALIBRATION", "MODELS", "SETTINGS", "Spec", "make_for", "run_step", "settings_of"]
@@ -72,4 +72,10 @@ def __getattr__(name: str) -> Callable[[], tuple[Any, Any, Any, Any]]:
     parts = re.fullmatch(r"(?P<model>.+?)(__b(?P<batch>\d+))?(__(?P<setting>[a-z0-9_]+))?", name)
     if name.startswith("__") or parts is None or parts["model"] not in MODELS:
         raise AttributeError(name)
-    return make_for(parts["model"], int(parts["batch"]) if parts["batch"] else None, parts["setting"] or "none")
+    size = int(parts["batch"]) if parts["batch"] else None
+    return make_for(parts["model"], size, parts["setting"] or "none", place=to_device)
+
+
+def to_device(model: Any) -> Any:
+    """As every program writes it."""
+    return model.to(DEVICE)
