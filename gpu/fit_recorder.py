@@ -129,8 +129,8 @@ class Recorder(TorchDispatchMode):
     def finish(self) -> list[list[Any]]:
         """Gives each operator its allocations, [bytes, freed inside or not]; returns the events for a comparison.
 
-        An event is ["a", block, bytes, operator], ["f", block, operator], ["s", bytes, operator] (a segment taken) or
-        ["r", bytes, operator] (one given back); an operator of -1 is none.
+        An event is ["a", block, bytes, operator], ["f", block, operator], ["s", bytes, operator] (a segment taken),
+        ["r", bytes, operator] (one given back) or ["o", operator] (it is done); an operator of -1 is none.
         """
         events: list[list[Any]] = []
         history = self.history()
@@ -146,6 +146,7 @@ class Recorder(TorchDispatchMode):
                 within = {}
             elif action == "alloc" and size == END and inside:
                 inside = False
+                events.append(["o", current])
             elif action == "alloc":
                 live[address] = made
                 events.append(["a", made, size, current if inside else -1])
