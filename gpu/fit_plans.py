@@ -44,6 +44,7 @@ def plan(path: Path, command: str) -> None:
             size = budget if budget not in PARTS else str(int(need * PARTS[budget]))
             begun = time.perf_counter()
             line = [*command.split(), "fit", make, "--budget", size, "--device", DEVICE, "--json"]
+            line += ["--python", sys.executable]
             done = subprocess.run(line, capture_output=True, text=True, check=False)
             try:
                 found = json.loads(done.stdout)
@@ -59,33 +60,34 @@ def plan(path: Path, command: str) -> None:
     path.write_text(json.dumps(plans), encoding="utf-8")
 
 
-def run(plans: Path, out: Path, minutes: float) -> None:
-    """One process a model, one after the other; `sac_milp` beside them, without the GPU."""
+def run(plans: Path, out: Path, minutes: float, chosen: Path | None) -> None:
+    """One process a model, one after the other; `sac_milp` beside them, without the GPU, unless it has chosen before."""
     if not plans.exists():
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
         subprocess.run([sys.executable, __file__, "plan", str(plans)], env=environment, check=True)
     until = time.monotonic() + minutes * 60
-    beside = out.parent / "sac"
-    beside.mkdir(exist_ok=True)
-    sac = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("fit_sac.py")), str(plans), str(beside)],
-        stdout=(beside / "log.txt").open("w"),
-        stderr=subprocess.STDOUT,
-    )
+    beside = chosen or out.parent / "sac"
+    sac = None if chosen else _choosing(plans, beside)
     try:
         for model in CASES:
             _worker("model", str(plans), str(out), model)
-        # What `sac_milp` has chosen until now is run last.
-        while sac.poll() is None and time.monotonic() < until - 60:
+        while sac is not None and sac.poll() is None and time.monotonic() < until - 60:
             time.sleep(1)
         for model in CASES:
             if time.monotonic() < until:
                 _worker("sac", str(plans), str(out), model, str(beside))
     finally:
-        if sac.poll() is None:
+        if sac is not None and sac.poll() is None:
             sac.terminate()
             sac.wait()
     table(out)
+
+
+def _choosing(plans: Path, folder: Path) -> subprocess.Popen[bytes]:
+    folder.mkdir(exist_ok=True)
+    with (folder / "log.txt").open("w") as log:
+        line = [sys.executable, str(Path(__file__).with_name("fit_sac.py")), str(plans), str(folder)]
+        return subprocess.Popen(line, stdout=log, stderr=subprocess.STDOUT)
 
 
 def _worker(*arguments: str) -> None:
@@ -219,6 +221,7 @@ def main() -> None:
     ran.add_argument("plans", type=Path)
     ran.add_argument("out", type=Path)
     ran.add_argument("--minutes", type=float, default=5.0)
+    ran.add_argument("--sac", type=Path, metavar="FOLDER", help="what `gpu/fit_sac.py` chose before")
     both = commands.add_parser("two")
     both.add_argument("out", type=Path)
     shown = commands.add_parser("table")
@@ -233,7 +236,7 @@ def main() -> None:
     if options.command == "plan":
         plan(options.plans, options.line)
     elif options.command == "run":
-        run(options.plans, options.out, options.minutes)
+        run(options.plans, options.out, options.minutes, options.sac)
     elif options.command == "two":
         two(options.out)
     elif options.command == "table":
