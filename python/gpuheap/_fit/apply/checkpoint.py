@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,7 +17,7 @@ from gpuheap._fit.apply.recompute import (
 )
 from gpuheap._fit.apply.target import LeverError, Target, modules_of, set_forward
 
-__all__ = ["apply", "check", "wrap"]
+__all__ = ["apply", "check", "run_twice"]
 
 WHAT = "the lever `checkpoint`"
 
@@ -46,22 +45,20 @@ def apply(target: Target, lever: Mapping[str, Any]) -> None:
     """Wrap the forward pass of each module."""
     disable_caches(target)
     for _, module in modules_of(target, lever, WHAT):
-        set_forward(target, module, functools.partial(wrap, contexts=contexts_around(module)))
+        set_forward(target, module, run_twice)
 
 
-def wrap(forward: Callable[..., Any], contexts: Contexts | None = None) -> Callable[..., Any]:
+def run_twice(
+    module: Any, forward: Callable[..., Any], arguments: Any, named: dict[str, Any], inner: Contexts | None = None
+) -> Any:
     """A forward pass that runs again in backward, with the same random numbers and autocast.
 
-    Any arguments and results will do: tuples, dicts, dataclasses, None.
+    Any arguments and results will do: tuples, dicts, dataclasses, None. ``inner`` makes contexts for both runs.
     """
+    if not torch.is_grad_enabled():
+        return forward(*arguments, **named)
+    contexts = contexts_around(module, inner)
     options: dict[str, Any] = {} if contexts is None else {"context_fn": contexts}
-
-    @functools.wraps(forward)
-    def forward_twice(*arguments: Any, **named: Any) -> Any:
-        if not torch.is_grad_enabled():
-            return forward(*arguments, **named)
-        return checkpoint(
-            forward, *arguments, use_reentrant=False, preserve_rng_state=True, **options, **without_caches(named)
-        )
-
-    return forward_twice
+    return checkpoint(
+        forward, *arguments, use_reentrant=False, preserve_rng_state=True, **options, **without_caches(named)
+    )

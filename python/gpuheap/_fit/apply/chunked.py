@@ -42,7 +42,7 @@ def linear_cross_entropy(
     From PyTorch 2.15 on this is `F.linear_cross_entropy` by chunks, which makes the gradients along with the loss
     instead of computing the logits again.
     """
-    if _torch_has_it(hidden, weight, reduction, upcast):
+    if _torch_has_it(hidden, weight, reduction, label_smoothing):
         size = -(-hidden.shape[0] // chunks)
         return F.linear_cross_entropy(
             hidden,
@@ -67,11 +67,11 @@ def linear_cross_entropy(
     return losses / (class_weight[target.clamp(min=0)] * counted).sum()
 
 
-def _torch_has_it(hidden: Any, weight: Any, reduction: str, upcast: bool) -> bool:
-    """Whether PyTorch's own does exactly this: it computes in the type that it is given."""
-    if not hasattr(torch.nn, "LinearCrossEntropyOptions") or reduction == "none" or hidden.shape[0] == 0:
+def _torch_has_it(hidden: Any, weight: Any, reduction: str, label_smoothing: float) -> bool:
+    """Whether PyTorch's own does exactly this: by chunks it takes no smoothing, and it never computes in another type."""
+    if not hasattr(torch.nn, "LinearCrossEntropyOptions") or reduction == "none" or label_smoothing:
         return False
-    return bool(hidden.dtype == weight.dtype == torch.float32 or not upcast)
+    return bool(hidden.shape[0] and hidden.dtype == weight.dtype == torch.float32)
 
 
 class _Chunked(torch.autograd.Function):  # type: ignore[misc, unused-ignore]

@@ -34,7 +34,7 @@ def check(target: Target, lever: Mapping[str, Any]) -> None:
 def apply(target: Target, lever: Mapping[str, Any]) -> None:
     """Have the head hand on its input; the loss is taken from that."""
     _, head = head_of(target.model, lever)
-    set_forward(target, head, functools.partial(_wrap, head, whole(lever, "chunks", 1, 8)))
+    set_forward(target, head, functools.partial(_hand_on, whole(lever, "chunks", 1, 8)))
 
 
 def head_of(model: Any, lever: Mapping[str, Any]) -> tuple[str, Any]:
@@ -68,17 +68,14 @@ def _said(model: Any) -> Any:
         return None
 
 
-def _wrap(head: Any, chunks: int, forward: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(forward)
-    def hand_on(hidden: Any) -> Any:
-        if not torch.is_grad_enabled() or hidden.dim() < 2:
-            return forward(hidden)
-        weight, bias = head.weight, head.bias
-        kind = hidden.device.type
-        if torch.is_autocast_enabled(kind):
-            dtype = torch.get_autocast_dtype(kind)
-            hidden, weight = hidden.to(dtype), weight.to(dtype)
-            bias = None if bias is None else bias.to(dtype)
-        return LazyLogits(hidden, weight, bias, chunks)
-
-    return hand_on
+def _hand_on(chunks: int, head: Any, forward: Callable[..., Any], arguments: Any, named: dict[str, Any]) -> Any:
+    (hidden,) = (*arguments, *named.values())
+    if not torch.is_grad_enabled() or hidden.dim() < 2:
+        return forward(hidden)
+    weight, bias = head.weight, head.bias
+    kind = hidden.device.type
+    if torch.is_autocast_enabled(kind):
+        dtype = torch.get_autocast_dtype(kind)
+        hidden, weight = hidden.to(dtype), weight.to(dtype)
+        bias = None if bias is None else bias.to(dtype)
+    return LazyLogits(hidden, weight, bias, chunks)

@@ -38,18 +38,16 @@ def apply(target: Target, lever: Mapping[str, Any]) -> None:
     )
     disable_caches(target)
     for _, module in modules_of(target, lever, WHAT):
-        set_forward(target, module, functools.partial(_wrap, offloader))
+        set_forward(target, module, functools.partial(_saving_to_host, offloader))
 
 
-def _wrap(offloader: Offloader, forward: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(forward)
-    def forward_saving_to_host(*arguments: Any, **named: Any) -> Any:
-        if not torch.is_grad_enabled():
-            return forward(*arguments, **named)
-        with offloader.hooks():
-            return forward(*arguments, **named)
-
-    return forward_saving_to_host
+def _saving_to_host(
+    offloader: Offloader, module: Any, forward: Callable[..., Any], arguments: Any, named: dict[str, Any]
+) -> Any:
+    if not torch.is_grad_enabled():
+        return forward(*arguments, **named)
+    with offloader.hooks():
+        return forward(*arguments, **named)
 
 
 def _is_weight(tensor: Any) -> bool:

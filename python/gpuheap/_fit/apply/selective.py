@@ -10,7 +10,7 @@ import torch
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
 from gpuheap._fit.apply import checkpoint
-from gpuheap._fit.apply.recompute import contexts_around, disable_caches
+from gpuheap._fit.apply.recompute import disable_caches
 from gpuheap._fit.apply.target import LeverError, Target, modules_of, set_forward
 
 __all__ = ["apply", "check", "operators"]
@@ -45,7 +45,7 @@ def apply(target: Target, lever: Mapping[str, Any]) -> None:
     inner = functools.partial(create_selective_checkpoint_contexts, policy)
     disable_caches(target)
     for _, module in modules_of(target, lever, WHAT):
-        set_forward(target, module, functools.partial(checkpoint.wrap, contexts=contexts_around(module, inner)))
+        set_forward(target, module, functools.partial(checkpoint.run_twice, inner=inner))
 
 
 def operators(lever: Mapping[str, Any]) -> frozenset[Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from types import MethodType
 from typing import Any
 
 import torch
@@ -170,6 +172,19 @@ def modules_of(target: Target, lever: Lever, what: str) -> list[tuple[str, Any]]
     return unique
 
 
-def set_forward(target: Target, module: Any, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Put something around a module's `forward`. Hooks of the module stay outside; names in `state_dict` stay."""
-    target.set(module, "forward", wrap(module.forward))
+def set_forward(target: Target, module: Any, around: Callable[..., Any]) -> None:
+    """Put ``around(module, forward, arguments, named)`` around a module's `forward`.
+
+    Hooks of the module stay outside, names in `state_dict` stay. It is a method of the module, so that a deep copy of
+    the model runs its own weights; a model that is pickled comes back as it was before.
+    """
+    before = module.forward
+    bound = getattr(before, "__self__", None) is module
+    function = before.__func__ if bound else None
+
+    @functools.wraps(before)
+    def forward(self: Any, *arguments: Any, **named: Any) -> Any:
+        inner = before if function is None else MethodType(function, self)
+        return around(self, inner, arguments, named)
+
+    target.set(module, "forward", MethodType(forward, module))
