@@ -23,6 +23,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from gpuheap._fit.kernels import ORDER
 from gpuheap._fit.recorder import Recorder
 
 __all__ = ["FakeCuda", "prepare_engine"]
@@ -150,7 +151,9 @@ class FakeCuda(FakeTensorMode):
         recorder = self._recorder
         storages = recorder.storages
         new = len(storages.bytes)
-        outputs = [storages.add(tensor, recorder.new_class, recorder.module) for tensor in results]
+        order = ORDER.get(func)
+        made = results if order is None or len(results) != len(order) else [results[at] for at in order]
+        outputs = [storages.add(tensor, recorder.new_class, recorder.module) for tensor in made]
         sources = [storages.find(tensor) for tensor in inputs]
         cost = recorder.costs.of(func, args, kwargs, out, inputs, results)
         thread = 0 if threading.get_ident() == self._main else 1

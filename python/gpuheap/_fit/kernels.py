@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
+
 from gpuheap._fit.pretend import Gpu
 from gpuheap._fit.recorder import Recorder
 
-__all__ = ["Kernels"]
+__all__ = ["ORDER", "Kernels"]
 
 Rule = Callable[[Gpu, Sequence[Any], Mapping[str, Any], Sequence[Any]], Sequence[int]]
 
@@ -33,5 +35,12 @@ class Kernels:
         sizes = [size for size in rule(self._gpu, args, kwargs, results) if size]
         return [storages.scratch(size, "workspace", module) for size in sizes]
 
+
+_aten = torch.ops.aten
+
+ORDER: dict[Any, tuple[int, ...]] = {
+    _aten.native_dropout.default: (1, 0),
+}
+"""The order in which a kernel makes its results, where it is not that of the results."""
 
 RULES: dict[Any, Rule] = {}

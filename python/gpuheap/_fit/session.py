@@ -74,6 +74,9 @@ class Session:
         stack.enter_context(self._engine.following())
         stack.enter_context(self._phases.following())
         stack.callback(self._stop)
+        with self._mode:
+            self._engine.calibrate()
+        self._recorder.restart()
         self._mode.after_op = self._after_op
         stack.enter_context(self._mode)
 
@@ -90,6 +93,7 @@ class Session:
         leaf = self._engine.leaf()
         storages = self._recorder.storages
         for result in results:
+            self._engine.made(storages.find(result))
             if leaf is not None:
                 self._classes.gradient(storages.find(result), leaf)
             elif result.dim() == 0:
