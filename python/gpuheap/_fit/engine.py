@@ -119,7 +119,7 @@ class Engine:
 
     def _evaluation(self) -> int:
         node = torch._C._current_autograd_node()
-        return -1 if node is None else id(node)
+        return -1 if node is None else node._sequence_nr()
 
     def intercept(self, _mode: FakeCuda, func: Any, args: Sequence[Any], _kwargs: Mapping[str, Any]) -> Any:
         """Where two gradients meet, the engine adds the second to the first in place if nobody else has the first.

@@ -1,21 +1,32 @@
 """Memory that a kernel takes from PyTorch's allocator beside its results, where the shapes tell how much.
 
-Libraries' workspaces depend on the device and are not here.
+cuBLAS's and cuDNN's workspaces depend on libraries and devices alone and are not here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from gpuheap._fit.pretend import Gpu
 from gpuheap._fit.recorder import Recorder
+from gpuheap._fit.reductions import staging
 
 __all__ = ["ORDER", "Kernels"]
 
-Rule = Callable[[Gpu, Sequence[Any], Mapping[str, Any], Sequence[Any]], Sequence[int]]
+_aten = torch.ops.aten
+
+ORDER: dict[Any, tuple[int, ...]] = {
+    _aten.native_dropout.default: (1, 0),
+}
+"""The order in which a kernel makes its results, where it is not that of the results."""
+
+Scratch = Iterator[tuple[int, bool]]
+"""Bytes, and whether they are held until the kernel is done or given back at once."""
+
+Rule = Callable[[Gpu, Sequence[Any], Mapping[str, Any], Sequence[Any]], Scratch]
 
 
 class Kernels:
@@ -32,15 +43,92 @@ class Kernels:
         if rule is None:
             return []
         storages, module = self._recorder.storages, self._recorder.module
-        sizes = [size for size in rule(self._gpu, args, kwargs, results) if size]
-        return [storages.scratch(size, "workspace", module) for size in sizes]
+        kept: list[int] = []
+        for size, held in rule(self._gpu, args, kwargs, results):
+            if size:
+                number = storages.scratch(size, "workspace", module)
+                if held:
+                    kept.append(number)
+                else:
+                    storages.end_scratch(number)
+        return kept
 
 
-_aten = torch.ops.aten
+def _reduced(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Scratch:
+    del results
+    dims = args[1] if len(args) > 1 else kwargs.get("dim")
+    if isinstance(dims, int):
+        dims = [dims]
+    for size in staging(gpu, args[0], dims if isinstance(dims, (list, tuple)) else None, max(4, args[0].element_size())):
+        yield size, True
 
-ORDER: dict[Any, tuple[int, ...]] = {
-    _aten.native_dropout.default: (1, 0),
+
+def _reduced_whole(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Scratch:
+    del kwargs, results
+    for size in staging(gpu, args[0], None, max(4, args[0].element_size())):
+        yield size, True
+
+
+def _efficient_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Scratch:
+    """Scratch of the memory-efficient kernel (`kernel_backward.h`).
+
+    It adds up the gradient of the queries in tiles, each with a lock of 16 bytes; in fp32 the products of the output and its
+    gradient are added up outside of the kernel.
+    """
+    del gpu, kwargs, results
+    gradient, query, key = args[0], args[1], args[2]
+    batch, heads, queries, width = query.shape
+    keys = key.size(2)
+    half = query.element_size() == 2
+    if not half:
+        yield gradient.numel() * 4, False
+    yield batch * heads * queries * 4, True
+    tile = 64 if width <= 64 else 128
+    elements = -(-queries // tile) * -(-width // tile) * (tile * tile + 4)
+    if half and width > tile:
+        # The results do not fit into registers.
+        elements += 2 * (-(-keys // tile) * tile) * (-(-width // tile) * tile)
+    yield batch * heads * (-(-elements // 4) * 4) * 4, True
+
+
+def _embedding_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Scratch:
+    """More than 3,072 indices are sorted, and rows for the same index added up in parts of ten (`EmbeddingBackwardKernel.cu`)."""
+    del gpu, kwargs, results
+    gradient, indices, weights = args[0], args[1], args[2]
+    scale = args[4] if len(args) > 4 else False
+    count = indices.numel()
+    if count <= 3072 and not scale:
+        return
+    width = gradient.numel() // count
+    whole = indices.element_size()
+    # Sorted indices, where they were, and the sort's own buffers.
+    yield count * whole, True
+    yield count * whole, True
+    yield 2 * count * whole, False
+    segments = min(count, weights)
+    yield count * whole, True
+    parts = count // 10 + segments
+    yield segments * whole, True
+    yield segments * whole, True
+    yield parts * whole, True
+    yield parts * width * max(4, gradient.element_size()), True
+
+
+RULES: dict[Any, Rule] = {
+    _aten.embedding_dense_backward.default: _embedding_backward,
+    **dict.fromkeys(
+        (
+            _aten.sum.dim_IntList,
+            _aten.mean.dim,
+            _aten.prod.dim_int,
+            _aten.amax.default,
+            _aten.amin.default,
+            _aten.any.dim,
+            _aten.all.dim,
+            _aten.linalg_vector_norm.default,
+        ),
+        _reduced,
+    ),
+    **dict.fromkeys((_aten.sum.default, _aten.mean.default, _aten.max.default, _aten.min.default), _reduced_whole),
+    _aten._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
 }
-"""The order in which a kernel makes its results, where it is not that of the results."""
-
-RULES: dict[Any, Rule] = {}

@@ -288,16 +288,19 @@ class Session:
 @contextmanager
 def _lists_of_tensors() -> Iterator[None]:
     """Let optimizers work on lists of fake tensors as on those of real ones."""
+    from torch.optim import optimizer
     from torch.utils import _foreach_utils
 
-    types = _foreach_utils._foreach_supported_types
-    added = FakeTensor not in types
-    if added:
+    lists = [_foreach_utils._foreach_supported_types]
+    if optimizer._foreach_supported_types is not lists[0]:
+        lists.append(optimizer._foreach_supported_types)
+    lists = [types for types in lists if FakeTensor not in types]
+    for types in lists:
         types.append(FakeTensor)
     try:
         yield
     finally:
-        if added:
+        for types in lists:
             types.remove(FakeTensor)
 
 
