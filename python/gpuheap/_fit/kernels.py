@@ -20,6 +20,8 @@ _aten = torch.ops.aten
 
 ORDER: dict[Any, tuple[int, ...]] = {
     _aten.native_dropout.default: (1, 0),
+    # Seed and offset first.
+    _aten._scaled_dot_product_cudnn_attention.default: (2, 3, 0, 1),
 }
 """The order in which a kernel makes its results, where it is not that of the results."""
 
@@ -91,6 +93,32 @@ def _efficient_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any]
     yield batch * heads * (-(-elements // 4) * 4) * 4, True
 
 
+def _cudnn_attention(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Scratch:
+    del gpu, args, kwargs, results
+    yield 256, True
+
+
+def _cudnn_attention_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Scratch:
+    """The gradient of the queries in fp32, a number for every row, and 256 bytes (cuDNN 9.19, on an H200)."""
+    del gpu, kwargs, results
+    batch, heads, queries, width = args[1].shape
+    yield batch * heads * queries * (width + 1) * 4 + 256, True
+
+
+def _flash_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Scratch:
+    """Gradients of the queries in fp32, and of keys and values for every head of the queries (`flash_api.cpp`)."""
+    del gpu, kwargs, results
+    query, key = args[1], args[2]
+    batch, heads, queries, width = query.shape
+    rows = -(-queries // 128) * 128
+    rounded = -(-width // 32) * 32 if width <= 192 else 256
+    yield batch * heads * rows * 4, True
+    yield batch * heads * rows * rounded * 4, True
+    if key.size(1) != heads:
+        for _ in range(2):
+            yield batch * heads * key.size(2) * width * query.element_size(), True
+
+
 def _embedding_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Scratch:
     """More than 3,072 indices are sorted, and rows for the same index added up in parts of ten (`EmbeddingBackwardKernel.cu`)."""
     del gpu, kwargs, results
@@ -131,4 +159,7 @@ RULES: dict[Any, Rule] = {
     ),
     **dict.fromkeys((_aten.sum.default, _aten.mean.default, _aten.max.default, _aten.min.default), _reduced_whole),
     _aten._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
+    _aten._scaled_dot_product_cudnn_attention.default: _cudnn_attention,
+    _aten._scaled_dot_product_cudnn_attention_backward.default: _cudnn_attention_backward,
+    _aten._scaled_dot_product_flash_attention_backward.default: _flash_backward,
 }
