@@ -202,6 +202,8 @@ def _efficient(
         return False
     if gpu.capability < (5, 0) or not _same_heads(query, key, value, False) or not _dense_last(query, key, value):
         return False
+    if mask is not None and mask.stride(-1) != 1:
+        return False
     # Widths are multiples of 16 bytes, or 4 elements in fp32.
     multiple = 8 if query.dtype in _HALF else 4
     if gpu.capability < (8, 0) and query.dtype == torch.float32:

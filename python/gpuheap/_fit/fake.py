@@ -30,6 +30,7 @@ __all__ = ["FakeCuda", "prepare_engine"]
 
 _DEVICE_OF = torch.ops.prim.device.default
 _META = torch.device("meta")
+_CUDA = torch.device("cuda:0")
 _NAME = "gpuheapfit"
 
 Intercept = Callable[["FakeCuda", Any, Sequence[Any], Mapping[str, Any]], Any]
@@ -118,14 +119,16 @@ class FakeCuda(FakeTensorMode):
     ) -> Any:
         """Run an operator."""
         if func is _DEVICE_OF:
-            caller = sys._getframe().f_back
-            if caller is None or caller.f_code is self.engine_code:
+            if self._engine_asks(sys._getframe().f_back):
                 return _META
             return self.dispatch(func, types, args, kwargs or {})
         if self._depth:
             return self.dispatch(func, types, args, kwargs or {})
         self._depth = 1
         kwargs = kwargs or {}
+        if kwargs.get("device") is not None and kwargs["device"].type == "meta" and self._engine_asks(sys._getframe().f_back):
+            # A node of the graph makes a tensor like one whose device it was told to be this.
+            kwargs = {**kwargs, "device": _CUDA}
         try:
             if self.before_op is not None:
                 self.before_op()
@@ -137,6 +140,9 @@ class FakeCuda(FakeTensorMode):
             return out
         finally:
             self._depth = 0
+
+    def _engine_asks(self, caller: Any) -> bool:
+        return caller is None or caller.f_code is self.engine_code
 
     def plain(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """An operator's result as PyTorch's fake tensors give it, for interceptors."""
