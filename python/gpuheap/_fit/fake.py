@@ -23,7 +23,6 @@ import torch
 import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from gpuheap._fit.kernels import ORDER
 from gpuheap._fit.recorder import Recorder
 
 __all__ = ["FakeCuda", "prepare_engine"]
@@ -101,7 +100,7 @@ class FakeCuda(FakeTensorMode):
         self.engine_code: CodeType | None = None
         """The function that calls the engine: from there, too, it is the engine that asks."""
         self.before_op: Callable[[], None] | None = None
-        self.after_op: Callable[[Any, Sequence[Any], Mapping[str, Any], list[Any]], list[int]] | None = None
+        self.on_results: Callable[[Any, Sequence[Any], Mapping[str, Any], list[Any]], list[int]] = self._add
         self._main = threading.get_ident()
 
     @property
@@ -149,6 +148,11 @@ class FakeCuda(FakeTensorMode):
         with self:
             return func(*args, **kwargs)
 
+    def _add(self, _func: Any, _args: Sequence[Any], _kwargs: Mapping[str, Any], results: list[Any]) -> list[int]:
+        for result in results:
+            self._recorder.storages.add(result, self._recorder.new_class, self._recorder.module)
+        return []
+
     def _record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         results = _on_gpu(out)
         inputs = _on_gpu((args, kwargs) if kwargs else args)
@@ -157,21 +161,23 @@ class FakeCuda(FakeTensorMode):
         recorder = self._recorder
         storages = recorder.storages
         new = len(storages.bytes)
-        order = ORDER.get(func)
-        made = results if order is None or len(results) != len(order) else [results[at] for at in order]
-        outputs = [storages.add(tensor, recorder.new_class, recorder.module) for tensor in made]
+        held = self.on_results(func, args, kwargs, results)
+        if len(storages.bytes) == new and (func.is_view or func in _ALIASES):
+            return
+        outputs = [storages.find(tensor) for tensor in results]
         sources = [storages.find(tensor) for tensor in inputs]
         cost = recorder.costs.of(func, args, kwargs, out, inputs, results)
         thread = 0 if threading.get_ident() == self._main else 1
-        if self.after_op is not None:
-            scratch = self.after_op(func, args, kwargs, results)
-        else:
-            scratch = []
-        if func.is_view and len(storages.bytes) == new:
-            return
         recorder.op(func, thread, cost, _once(sources), _once(outputs))
-        for number in reversed(scratch):
+        for number in reversed(held):
             storages.end_scratch(number)
+
+
+_aten = torch.ops.aten
+_ALIASES = frozenset(
+    (_aten._unsafe_view.default, _aten.detach.default, _aten.t.default, _aten._reshape_alias.default, _aten.lift_fresh.default)
+)
+"""Operators that move nothing, though they are not marked as views."""
 
 
 def _on_gpu(value: Any) -> list[Any]:

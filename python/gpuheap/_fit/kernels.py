@@ -1,6 +1,6 @@
 """Memory that a kernel takes from PyTorch's allocator beside its results, where the shapes tell how much.
 
-cuBLAS's and cuDNN's workspaces depend on libraries and devices alone and are not here.
+cuBLAS's workspaces stay for good and depend on the device alone; they are not here.
 """
 
 from __future__ import annotations
@@ -10,53 +10,69 @@ from typing import Any
 
 import torch
 
+from gpuheap._fit import convolutions, recurrent
 from gpuheap._fit.pretend import Gpu
 from gpuheap._fit.recorder import Recorder
 from gpuheap._fit.reductions import staging
 
-__all__ = ["ORDER", "Kernels"]
+__all__ = ["Kernels"]
 
 _aten = torch.ops.aten
 
-ORDER: dict[Any, tuple[int, ...]] = {
-    _aten.native_dropout.default: (1, 0),
-    # Seed and offset first.
-    _aten._scaled_dot_product_cudnn_attention.default: (2, 3, 0, 1),
-}
-"""The order in which a kernel makes its results, where it is not that of the results."""
+Plan = Iterator["int | tuple[int, bool]"]
+"""What a kernel asks the allocator for, in order: the number of a result among those on the GPU, or bytes and whether they
+are held until the kernel is done or given back at once. Results that are not named come first."""
 
-Scratch = Iterator[tuple[int, bool]]
-"""Bytes, and whether they are held until the kernel is done or given back at once."""
-
-Rule = Callable[[Gpu, Sequence[Any], Mapping[str, Any], Sequence[Any]], Scratch]
+Rule = Callable[[Gpu, Sequence[Any], Mapping[str, Any], Sequence[Any]], Plan]
 
 
 class Kernels:
-    """Scratch memory of kernels."""
+    """What kernels ask the allocator for."""
 
     def __init__(self, recorder: Recorder, gpu: Gpu) -> None:
         """For the storages of a recorder, on a GPU."""
         self._recorder = recorder
         self._gpu = gpu
 
-    def scratch(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> list[int]:
-        """Storages that the kernel of an operator uses while it runs; whoever calls ends them."""
+    def run(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> list[int]:
+        """Add the storages of an operator's results, and what its kernel uses beside them, which whoever calls ends."""
+        recorder = self._recorder
+        storages, module, kind = recorder.storages, recorder.module, recorder.new_class
         rule = RULES.get(func)
         if rule is None:
+            for result in results:
+                storages.add(result, kind, module)
             return []
-        storages, module = self._recorder.storages, self._recorder.module
-        kept: list[int] = []
-        for size, held in rule(self._gpu, args, kwargs, results):
-            if size:
-                number = storages.scratch(size, "workspace", module)
-                if held:
-                    kept.append(number)
+        plan = list(rule(self._gpu, args, kwargs, results))
+        named = {one for one in plan if isinstance(one, int)}
+        for at, result in enumerate(results):
+            if at not in named:
+                storages.add(result, kind, module)
+        held: list[int] = []
+        for one in plan:
+            if isinstance(one, int):
+                if one < len(results):
+                    storages.add(results[one], kind, module)
+            elif one[0]:
+                number = storages.scratch(one[0], "workspace", module)
+                if one[1]:
+                    held.append(number)
                 else:
                     storages.end_scratch(number)
-        return kept
+        return held
 
 
-def _reduced(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Scratch:
+def _in_order(*order: int) -> Rule:
+    """The results in another order."""
+
+    def rule(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
+        del gpu, args, kwargs, results
+        yield from order
+
+    return rule
+
+
+def _reduced(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
     del results
     dims = args[1] if len(args) > 1 else kwargs.get("dim")
     if isinstance(dims, int):
@@ -65,13 +81,13 @@ def _reduced(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: 
         yield size, True
 
 
-def _reduced_whole(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Scratch:
+def _reduced_whole(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
     del kwargs, results
     for size in staging(gpu, args[0], None, max(4, args[0].element_size())):
         yield size, True
 
 
-def _efficient_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Scratch:
+def _efficient_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
     """Scratch of the memory-efficient kernel (`kernel_backward.h`).
 
     It adds up the gradient of the queries in tiles, each with a lock of 16 bytes; in fp32 the products of the output and its
@@ -93,19 +109,21 @@ def _efficient_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any]
     yield batch * heads * (-(-elements // 4) * 4) * 4, True
 
 
-def _cudnn_attention(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Scratch:
+def _cudnn_attention(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
     del gpu, args, kwargs, results
+    # Seed and offset first.
+    yield from (2, 3, 0, 1)
     yield 256, True
 
 
-def _cudnn_attention_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Scratch:
+def _cudnn_attention_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
     """The gradient of the queries in fp32, a number for every row, and 256 bytes (cuDNN 9.19, on an H200)."""
     del gpu, kwargs, results
     batch, heads, queries, width = args[1].shape
     yield batch * heads * queries * (width + 1) * 4 + 256, True
 
 
-def _flash_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Scratch:
+def _flash_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
     """Gradients of the queries in fp32, and of keys and values for every head of the queries (`flash_api.cpp`)."""
     del gpu, kwargs, results
     query, key = args[1], args[2]
@@ -119,7 +137,7 @@ def _flash_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], re
             yield batch * heads * key.size(2) * width * query.element_size(), True
 
 
-def _embedding_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Scratch:
+def _embedding_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
     """More than 3,072 indices are sorted, and rows for the same index added up in parts of ten (`EmbeddingBackwardKernel.cu`)."""
     del gpu, kwargs, results
     gradient, indices, weights = args[0], args[1], args[2]
@@ -129,20 +147,48 @@ def _embedding_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any]
         return
     width = gradient.numel() // count
     whole = indices.element_size()
-    # Sorted indices, where they were, and the sort's own buffers.
+    # Sorted indices, where they were, where they are, and the sort's own buffers.
     yield count * whole, True
     yield count * whole, True
     yield 2 * count * whole, False
+    yield 0
     segments = min(count, weights)
     yield count * whole, True
+    yield segments * whole, True
+    yield segments * whole, True
     parts = count // 10 + segments
-    yield segments * whole, True
-    yield segments * whole, True
     yield parts * whole, True
-    yield parts * width * max(4, gradient.element_size()), True
+    if segments > 2:
+        yield parts * width * max(4, gradient.element_size()), True
+
+
+def _convolution(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
+    yield 0
+    yield from convolutions.forward(gpu, args, kwargs, results)
+
+
+def _convolution_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
+    """The gradient of the input with its workspace, that of the filter with its own, that of the bias."""
+    scratch = list(convolutions.backward(gpu, args, kwargs, results))
+    wanted = args[10]
+    if scratch and scratch[0][1]:
+        # A gradient that is not contiguous is copied.
+        yield scratch.pop(0)
+    at = 0
+    for one in range(2):
+        if wanted[one]:
+            yield at
+            at += 1
+            if scratch:
+                yield scratch.pop(0)
 
 
 RULES: dict[Any, Rule] = {
+    _aten.native_dropout.default: _in_order(1, 0),
+    _aten.convolution.default: _convolution,
+    _aten.convolution_backward.default: _convolution_backward,
+    _aten._cudnn_rnn.default: recurrent.forward,
+    _aten._cudnn_rnn_backward.default: recurrent.backward,
     _aten.embedding_dense_backward.default: _embedding_backward,
     **dict.fromkeys(
         (
