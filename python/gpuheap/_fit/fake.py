@@ -140,6 +140,10 @@ class FakeCuda(FakeTensorMode):
         finally:
             self._depth = 0
 
+    def __deepcopy__(self, _memo: Any) -> FakeCuda:
+        # Copies of modules copy what their tensors hold, and the copies belong to the same mode.
+        return self
+
     def _engine_asks(self, caller: Any) -> bool:
         return caller is None or caller.f_code is self.engine_code
 

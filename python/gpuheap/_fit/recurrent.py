@@ -25,7 +25,7 @@ _UNITS = {0: 1, 1: 1, 2: 5, 3: 5}
 
 
 @contextmanager
-def recurring() -> Iterator[None]:
+def recurring(gpu: Gpu) -> Iterator[None]:
     """Let recurrent layers take CUDA's path."""
     from torch.nn.modules import rnn
 
@@ -33,7 +33,7 @@ def recurring() -> Iterator[None]:
     flatten = rnn.RNNBase.flatten_parameters
     table = dict(rnn._rnn_impls)
     for name, function in functions.items():
-        setattr(rnn._VF, name, _layer(name, function))
+        setattr(rnn._VF, name, _layer(gpu, name, function))
     rnn._rnn_impls.update({key: getattr(rnn._VF, key.lower()) for key in table})
     rnn.RNNBase.flatten_parameters = _flatten  # type: ignore[method-assign]
     try:
@@ -43,6 +43,7 @@ def recurring() -> Iterator[None]:
             delattr(rnn._VF, name)
         rnn._rnn_impls.update(table)
         rnn.RNNBase.flatten_parameters = flatten  # type: ignore[method-assign]
+        _dropout_states.clear()
 
 
 def _flatten(self: Any) -> None:
@@ -66,7 +67,7 @@ def _flatten(self: Any) -> None:
             del made, part
 
 
-def _layer(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _layer(gpu: Gpu, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def layer(*args: Any) -> Any:
         source = args[0]
         if source.device.type != "cuda" or not torch.backends.cudnn.enabled:
@@ -103,11 +104,24 @@ def _layer(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             train,
             both,
             whole,
-            None,
+            _dropout_state(gpu) if train and dropout else None,
         )
         return (out, last, last_cell) if name == "lstm" else (out, last)
 
     return layer
+
+
+_dropout_states: list[Any] = []
+_STATE_OF_A_PROCESSOR = 311_296
+"""Bytes of the random states of dropout, for each multiprocessor."""
+
+
+def _dropout_state(gpu: Gpu) -> Any:
+    """The states are made once in a process and stay."""
+    if not _dropout_states:
+        size = gpu.processors * _STATE_OF_A_PROCESSOR
+        _dropout_states.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
+    return _dropout_states[0]
 
 
 def _buffer(weights: Sequence[Any]) -> Any:
@@ -140,9 +154,9 @@ def _reserve(args: Sequence[Any], *, shift: int = 0) -> int:
 
 
 def _workspace(args: Sequence[Any], *, shift: int = 0) -> int:
-    """Bytes of scratch memory."""
-    steps, samples, hidden, cells, units, _ = _figures(args, shift=shift)
-    return int((steps + 2 * samples) * hidden * cells * units * args[0].element_size() + 512)
+    """Bytes of scratch memory; the two directions of a layer use the same."""
+    steps, samples, hidden, _, units, _ = _figures(args, shift=shift)
+    return int((steps + 2 * samples) * hidden * args[9 + shift] * units * args[0].element_size() + 512)
 
 
 def run(mode: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

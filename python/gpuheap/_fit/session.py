@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -66,11 +67,14 @@ class Session:
         except RuntimeError as error:
             raise TraceError(f"a program for CUDA cannot be traced here: {error}") from error
         stack.enter_context(preserving())
+        stack.enter_context(warnings.catch_warnings())
+        # Copies of fake tensors ask for an address.
+        warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
         self._refresh = stack.enter_context(pretending(self._gpu))
         stack.enter_context(attending(self._gpu))
         self._converted = stack.enter_context(converting())
         stack.enter_context(_lists_of_tensors())
-        stack.enter_context(recurrent.recurring())
+        stack.enter_context(recurrent.recurring(self._gpu))
         stack.enter_context(linear.adding_in_place())
         stack.enter_context(constants())
         stack.enter_context(_eager())

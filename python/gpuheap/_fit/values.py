@@ -82,6 +82,9 @@ class Values:
         if func in _FACTORIES:
             return _constant(mode, func, args, kwargs)
         rule = self._rules.get(func)
+        if rule is not None and args and getattr(args[0], "constant", None) is not None:
+            # Its numbers are known.
+            return NotImplemented
         return NotImplemented if rule is None else rule(mode, args, kwargs)
 
     def made(self, func: Any, storage: int) -> None:
