@@ -133,7 +133,7 @@ def choose(
         "efficient": (allowed.mem_efficient_sdp_enabled, _efficient),
     }
     order = ["flash", "cudnn", "efficient"]
-    if os.environ.get("TORCH_CUDNN_SDPA_PREFERRED") == "1":
+    if _prefers_cudnn(gpu):
         order = ["cudnn", "flash", "efficient"]
     gradient = torch.is_grad_enabled() and any(one.requires_grad for one in (query, key, value))
     for name in order:
@@ -141,6 +141,14 @@ def choose(
         if enabled() and fits(gpu, query, key, value, mask, dropout, causal, grouped, gradient):
             return name
     return "math"
+
+
+def _prefers_cudnn(gpu: Gpu) -> bool:
+    """The data center cards of compute capability 9.0 and 10.0 run cuDNN's kernel first, with a cuDNN from 9.15 on."""
+    if os.environ.get("TORCH_CUDNN_SDPA_PREFERRED") == "0" or gpu.capability not in ((9, 0), (10, 0)):
+        return False
+    version = torch.backends.cudnn.version()
+    return version is None or version >= 91500
 
 
 def _dense_last(*tensors: Any) -> bool:
@@ -193,6 +201,8 @@ def _efficient(
     if query.dtype not in (*half, torch.float32) or key.dtype != query.dtype or value.dtype != query.dtype:
         return False
     if gpu.capability < (5, 0) or not _same_heads(query, key, value, False) or not _dense_last(query, key, value):
+        return False
+    if mask is not None and mask.stride(-1) != 1:
         return False
     # Widths are multiples of 16 bytes, or 4 elements in fp32.
     multiple = 8 if query.dtype in _HALF else 4

@@ -81,5 +81,21 @@ def _become(converted: Converted, module: Any, key: str, old: Any, new: Any) -> 
         converted.replace(module, key, old, made)
         return made
     torch._C._swap_tensor_impl(old, made)
-    old.fake_device = made.fake_device
+    # What fake tensors know about themselves, but not what the program has put on the parameter.
+    for name in _KNOWN:
+        if name in vars(made):
+            setattr(old, name, getattr(made, name))
     return old
+
+
+_KNOWN = (
+    "fake_device",
+    "constant",
+    "real_tensor",
+    "nonzero_memo",
+    "item_memo",
+    "unique_memo",
+    "unique_consecutive_memo",
+    "_nonzero_memo",
+    "_item_memo",
+)

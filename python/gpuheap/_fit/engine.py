@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ class Engine:
         self.modules: Modules | None = None
         self.on_begin: Callable[[], None] = lambda: None
         self._threads: list[int] = []
+        self._made_in: dict[int, int] = {}
+        self._alone: tuple[int, int, int] | None = None
         self.backwards = 0
         """How many backward passes have begun."""
 
@@ -73,6 +76,8 @@ class Engine:
         if modules is not None:
             # Modules that run within a backward pass run again, for a checkpoint.
             modules.direction = RECOMPUTE
+        if outermost:
+            self._made_in.clear()
         self._threads.append(threading.get_ident())
         try:
             yield
@@ -107,30 +112,59 @@ class Engine:
             return None
         return getattr(torch._C._current_autograd_node(), "variable", None)
 
+    def made(self, storage: int) -> None:
+        """An operator has made a storage."""
+        if self._threads:
+            self._made_in[storage] = self._evaluation()
+
+    def _evaluation(self) -> int:
+        node = torch._C._current_autograd_node()
+        return -1 if node is None else node._sequence_nr()
+
     def intercept(self, _mode: FakeCuda, func: Any, args: Sequence[Any], _kwargs: Mapping[str, Any]) -> Any:
         """Where two gradients meet, the engine adds the second to the first in place if nobody else has the first.
 
-        It does not for subclasses of tensors, such as fake ones. Between two nodes no node is the current one.
+        It does not for subclasses of tensors, such as fake ones. An addition is the engine's, and not part of the
+        formula of a node, if it has no Python around it and what it adds to was made by another node than the current.
         """
-        if func is not _ADD or not self._threads or torch._C._current_autograd_node() is not None:
+        if func is not _ADD or not self._threads or len(args) != 2:
             return NotImplemented
-        first, second = args[0], args[1]
-        if torch.is_grad_enabled() or first.shape != second.shape or not _only_here(first):
+        first, second = args
+        if not isinstance(second, torch.Tensor) or first.shape != second.shape or first.dtype != second.dtype:
+            return NotImplemented
+        if torch.is_grad_enabled() or not _dense(first):
+            return NotImplemented
+        uses = _uses(first)
+        if self._alone is None:
+            self._alone = uses
+        if any(now > alone for now, alone in zip(uses, self._alone)):
+            return NotImplemented
+        if self._made_in.get(self._recorder.storages.find(first)) == self._evaluation():
             return NotImplemented
         return first
 
+    def calibrate(self) -> None:
+        """Learn how many references a gradient has that only the engine has: it depends on the versions of both.
 
-def _only_here(tensor: Any) -> bool:
-    """Whether only the engine has this tensor, and no other tensor its storage, and it fills it."""
+        Must run under the mode, before anything is of interest.
+        """
+        leaf = torch.ones(2, 2, device="cuda", requires_grad=True)
+        middle = leaf * 2
+        (middle.exp() * middle.sin()).sum().backward()
+        if self._alone is None:
+            raise RuntimeError("the autograd engine adds gradients in another way than expected")
+
+
+def _dense(tensor: Any) -> bool:
+    """Whether a tensor fills its memory without overlaps, in whatever order."""
+    expected = 1
+    for stride, size in sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape) if size != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _uses(tensor: Any) -> tuple[int, int, int]:
     storage = tensor.untyped_storage()
-    # The engine's reference and that of the Python object; for the storage, the tensor's and this function's.
-    if tensor._use_count() > _TENSOR_USES or torch._C._storage_Use_Count(storage._cdata) > _STORAGE_USES:
-        return False
-    return bool(torch._prims_common.is_non_overlapping_and_dense_or_false(tensor)) if _HAS_OR_FALSE else bool(
-        torch._prims_common.is_non_overlapping_and_dense(tensor)
-    )
-
-
-_HAS_OR_FALSE = hasattr(torch._prims_common, "is_non_overlapping_and_dense_or_false")
-_TENSOR_USES = 2
-_STORAGE_USES = 2
+    return tensor._use_count(), torch._C._storage_Use_Count(storage._cdata), sys.getrefcount(tensor)

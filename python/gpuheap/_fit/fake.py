@@ -29,6 +29,7 @@ __all__ = ["FakeCuda", "prepare_engine"]
 
 _DEVICE_OF = torch.ops.prim.device.default
 _META = torch.device("meta")
+_CUDA = torch.device("cuda:0")
 _NAME = "gpuheapfit"
 
 Intercept = Callable[["FakeCuda", Any, Sequence[Any], Mapping[str, Any]], Any]
@@ -99,7 +100,7 @@ class FakeCuda(FakeTensorMode):
         self.engine_code: CodeType | None = None
         """The function that calls the engine: from there, too, it is the engine that asks."""
         self.before_op: Callable[[], None] | None = None
-        self.after_op: Callable[[Any, Sequence[Any], Mapping[str, Any], list[Any]], list[int]] | None = None
+        self.on_results: Callable[[Any, Sequence[Any], Mapping[str, Any], list[Any]], list[int]] = self._add
         self._main = threading.get_ident()
 
     @property
@@ -117,14 +118,16 @@ class FakeCuda(FakeTensorMode):
     ) -> Any:
         """Run an operator."""
         if func is _DEVICE_OF:
-            caller = sys._getframe().f_back
-            if caller is None or caller.f_code is self.engine_code:
+            if self._engine_asks(sys._getframe().f_back):
                 return _META
             return self.dispatch(func, types, args, kwargs or {})
         if self._depth:
             return self.dispatch(func, types, args, kwargs or {})
         self._depth = 1
         kwargs = kwargs or {}
+        if kwargs.get("device") is not None and kwargs["device"].type == "meta" and self._engine_asks(sys._getframe().f_back):
+            # A node of the graph makes a tensor like one whose device it was told to be this.
+            kwargs = {**kwargs, "device": _CUDA}
         try:
             if self.before_op is not None:
                 self.before_op()
@@ -137,10 +140,22 @@ class FakeCuda(FakeTensorMode):
         finally:
             self._depth = 0
 
+    def __deepcopy__(self, _memo: Any) -> FakeCuda:
+        # Copies of modules copy what their tensors hold, and the copies belong to the same mode.
+        return self
+
+    def _engine_asks(self, caller: Any) -> bool:
+        return caller is None or caller.f_code is self.engine_code
+
     def plain(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """An operator's result as PyTorch's fake tensors give it, for interceptors."""
         with self:
             return func(*args, **kwargs)
+
+    def _add(self, _func: Any, _args: Sequence[Any], _kwargs: Mapping[str, Any], results: list[Any]) -> list[int]:
+        for result in results:
+            self._recorder.storages.add(result, self._recorder.new_class, self._recorder.module)
+        return []
 
     def _record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         results = _on_gpu(out)
@@ -150,19 +165,23 @@ class FakeCuda(FakeTensorMode):
         recorder = self._recorder
         storages = recorder.storages
         new = len(storages.bytes)
-        outputs = [storages.add(tensor, recorder.new_class, recorder.module) for tensor in results]
+        held = self.on_results(func, args, kwargs, results)
+        if len(storages.bytes) == new and (func.is_view or func in _ALIASES):
+            return
+        outputs = [storages.find(tensor) for tensor in results]
         sources = [storages.find(tensor) for tensor in inputs]
         cost = recorder.costs.of(func, args, kwargs, out, inputs, results)
         thread = 0 if threading.get_ident() == self._main else 1
-        if self.after_op is not None:
-            scratch = self.after_op(func, args, kwargs, results)
-        else:
-            scratch = []
-        if func.is_view and len(storages.bytes) == new:
-            return
         recorder.op(func, thread, cost, _once(sources), _once(outputs))
-        for number in reversed(scratch):
+        for number in reversed(held):
             storages.end_scratch(number)
+
+
+_aten = torch.ops.aten
+_ALIASES = frozenset(
+    (_aten._unsafe_view.default, _aten.detach.default, _aten.t.default, _aten._reshape_alias.default, _aten.lift_fresh.default)
+)
+"""Operators that move nothing, though they are not marked as views."""
 
 
 def _on_gpu(value: Any) -> list[Any]:

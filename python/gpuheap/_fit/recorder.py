@@ -32,6 +32,16 @@ class Recorder:
         self._op_of: dict[Any, int] = {}
         self.enter_phase("setup", "unknown")
 
+    def restart(self) -> None:
+        """Forget everything so far."""
+        self.storages.forget()
+        self.storages = Storages(self._alloc, self._free)
+        self.events.clear()
+        self.ops.clear()
+        self._op_of.clear()
+        self.phase = ""
+        self.enter_phase("setup", "unknown")
+
     def enter_phase(self, name: str, new_class: str = "temporary") -> None:
         """Another phase begins; it is taken down unless it is the same as before."""
         self.new_class = new_class

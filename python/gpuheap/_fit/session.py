@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from gpuheap._fit import batches
+from gpuheap._fit import batches, linear, recurrent
 from gpuheap._fit.attention import attending
 from gpuheap._fit.classes import Classes
 from gpuheap._fit.convert import Converted, converting
@@ -26,7 +27,7 @@ from gpuheap._fit.program import Program, as_program, loss_of
 from gpuheap._fit.recorder import Recorder
 from gpuheap._fit.state import preserving
 from gpuheap._fit.trace import SCHEMA, failed
-from gpuheap._fit.values import Values
+from gpuheap._fit.values import Values, constants
 
 __all__ = ["Session"]
 
@@ -66,15 +67,24 @@ class Session:
         except RuntimeError as error:
             raise TraceError(f"a program for CUDA cannot be traced here: {error}") from error
         stack.enter_context(preserving())
+        stack.enter_context(warnings.catch_warnings())
+        # Copies of fake tensors ask for an address.
+        warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
         self._refresh = stack.enter_context(pretending(self._gpu))
         stack.enter_context(attending(self._gpu))
         self._converted = stack.enter_context(converting())
         stack.enter_context(_lists_of_tensors())
+        stack.enter_context(recurrent.recurring(self._gpu))
+        stack.enter_context(linear.adding_in_place())
+        stack.enter_context(constants())
         stack.enter_context(_eager())
         stack.enter_context(self._engine.following())
         stack.enter_context(self._phases.following())
         stack.callback(self._stop)
-        self._mode.after_op = self._after_op
+        with self._mode:
+            self._engine.calibrate()
+        self._recorder.restart()
+        self._mode.on_results = self._on_results
         stack.enter_context(self._mode)
 
     def _stop(self) -> None:
@@ -83,18 +93,24 @@ class Session:
             self._modules.detach()
 
     def _intercept(self, mode: FakeCuda, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        out = self._engine.intercept(mode, func, args, kwargs)
-        return self._values.intercept(mode, func, args, kwargs) if out is NotImplemented else out
+        for intercept in (self._engine.intercept, self._values.intercept, recurrent.run, linear.add_bias):
+            out = intercept(mode, func, args, kwargs)
+            if out is not NotImplemented:
+                return out
+        return NotImplemented
 
-    def _after_op(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], results: list[Any]) -> list[int]:
+    def _on_results(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], results: list[Any]) -> list[int]:
+        held = self._kernels.run(func, args, kwargs, results)
         leaf = self._engine.leaf()
         storages = self._recorder.storages
         for result in results:
+            number = storages.find(result)
+            self._engine.made(number)
             if leaf is not None:
-                self._classes.gradient(storages.find(result), leaf)
+                self._classes.gradient(number, leaf)
             elif result.dim() == 0:
-                self._values.made(func, storages.find(result))
-        return self._kernels.scratch(func, args, kwargs, results)
+                self._values.made(func, number)
+        return held
 
     # The program
 
@@ -111,6 +127,7 @@ class Session:
             model.to("cuda")
         for optimizer in program.optimizers:
             self._converted.fix(optimizer)
+            self._move_state(optimizer)
         self._program = program
         if levers:
             self._apply(levers, program)
@@ -123,6 +140,13 @@ class Session:
         if not batches.is_maker(program.batch):
             self._load()
         gc.collect()
+
+    def _move_state(self, optimizer: Any) -> None:
+        """What an optimizer made with its parameters follows them, as if it had been made after the model's move."""
+        for parameter, state in getattr(optimizer, "state", {}).items():
+            for key, value in state.items() if isinstance(state, dict) else ():
+                if isinstance(value, torch.Tensor) and value.dim() and value.shape == parameter.shape:
+                    state[key] = value.to(parameter.device)
 
     def _apply(self, levers: Sequence[Mapping[str, Any]], program: Program) -> None:
         try:
@@ -284,16 +308,19 @@ class Session:
 @contextmanager
 def _lists_of_tensors() -> Iterator[None]:
     """Let optimizers work on lists of fake tensors as on those of real ones."""
+    from torch.optim import optimizer
     from torch.utils import _foreach_utils
 
-    types = _foreach_utils._foreach_supported_types
-    added = FakeTensor not in types
-    if added:
+    lists = [_foreach_utils._foreach_supported_types]
+    if optimizer._foreach_supported_types is not lists[0]:
+        lists.append(optimizer._foreach_supported_types)
+    lists = [types for types in lists if FakeTensor not in types]
+    for types in lists:
         types.append(FakeTensor)
     try:
         yield
     finally:
-        if added:
+        for types in lists:
             types.remove(FakeTensor)
 
 

@@ -7,7 +7,8 @@ Where the size of a tensor depends on numbers, it gets the largest that it can b
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,10 +17,41 @@ if TYPE_CHECKING:
     from gpuheap._fit.fake import FakeCuda
     from gpuheap._fit.recorder import Recorder
 
-__all__ = ["Values"]
+__all__ = ["Values", "constants"]
 
 _aten = torch.ops.aten
 _SCALAR = _aten._local_scalar_dense.default
+
+
+_KNOWN = 4096
+"""Tensors on the host with at most so many elements keep their numbers, if they begin with known ones."""
+
+_FACTORIES = frozenset(
+    (
+        _aten.arange.default,
+        _aten.arange.start,
+        _aten.arange.start_step,
+        _aten.linspace.default,
+        _aten.full.default,
+        _aten.zeros.default,
+        _aten.ones.default,
+        _aten.eye.default,
+        _aten.scalar_tensor.default,
+    )
+)
+
+
+@contextmanager
+def constants() -> Iterator[None]:
+    """Let small tensors on the host keep their numbers: programs compute sizes and schedules with them."""
+    from torch._subclasses import fake_tensor
+
+    before = fake_tensor.CONSTANT_NUMEL_LIMIT
+    fake_tensor.CONSTANT_NUMEL_LIMIT = _KNOWN
+    try:
+        yield
+    finally:
+        fake_tensor.CONSTANT_NUMEL_LIMIT = before
 
 
 class Values:
@@ -42,11 +74,17 @@ class Values:
             _aten.unique_dim.default: self._unique,
             _aten.equal.default: self._equal,
             _aten.repeat_interleave.Tensor: self._repeat,
+            _aten._grouped_mm.default: self._grouped,
         }
 
     def intercept(self, mode: FakeCuda, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The result of an operator, or `NotImplemented` if it needs no numbers."""
+        if func in _FACTORIES:
+            return _constant(mode, func, args, kwargs)
         rule = self._rules.get(func)
+        if rule is not None and args and getattr(args[0], "constant", None) is not None:
+            # Its numbers are known.
+            return NotImplemented
         return NotImplemented if rule is None else rule(mode, args, kwargs)
 
     def made(self, func: Any, storage: int) -> None:
@@ -101,6 +139,22 @@ class Values:
         self._recorder.unknown_at("a comparison of tensors (aten::equal), taken as True", self._where(), 0)
         return True
 
+    def _grouped(self, mode: FakeCuda, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Products in other types than bf16 run one after the other on CUDA; fake tensors have only bf16."""
+        first, second = args[0], args[1]
+        if first.dtype == torch.bfloat16 or first.device.type != "cuda":
+            return NotImplemented
+        offsets = args[2] if len(args) > 2 else kwargs.get("offs")
+        shape: tuple[int, ...]
+        if first.dim() == 2 and second.dim() == 2:
+            shape = (offsets.size(0), first.size(0), second.size(1))
+        elif first.dim() == 3 and second.dim() == 3:
+            shape = (first.size(0), first.size(1), second.size(2))
+        else:
+            shape = (first.size(-2), second.size(-1))
+        with mode:
+            return torch.empty(shape, dtype=kwargs.get("out_dtype") or first.dtype, device=first.device)
+
     def _index(self, mode: FakeCuda, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         indices = args[1]
         if not any(one is not None and one.dtype in (torch.bool, torch.uint8) for one in indices):
@@ -125,6 +179,32 @@ class Values:
         line = _own_line()
         module = self.module_name()
         return f"{module} ({line})" if line else module
+
+
+def _constant(mode: FakeCuda, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    device = kwargs.get("device")
+    if (device is not None and torch.device(device).type != "cpu") or kwargs.get("pin_memory"):
+        return NotImplemented
+    if func not in _ALWAYS_SMALL and _count(args) > _KNOWN:
+        return NotImplemented
+    with torch._C._DisableTorchDispatch():
+        real = func(*args, **kwargs)
+        if real.numel() > _KNOWN:
+            return NotImplemented
+    return mode.fake_tensor_converter.from_real_tensor(mode, real, make_constant=True)
+
+
+_ALWAYS_SMALL = frozenset((_aten.scalar_tensor.default,))
+
+
+def _count(args: Sequence[Any]) -> float:
+    """The most elements that a factory may make of these arguments."""
+    if args and isinstance(args[0], (list, tuple)):
+        count = 1
+        for size in args[0]:
+            count *= size
+        return count
+    return max((abs(one) for one in args if isinstance(one, (int, float))), default=0)
 
 
 def _own_line() -> str:
