@@ -30,7 +30,11 @@ def rows(model: str) -> list[tuple[str, list[dict[str, Any]], str]]:
     blocks = blocks_of(model)
     every = {"lever": "checkpoint", "modules": blocks}
     half = {"lever": "checkpoint", "modules": blocks[::2]}
-    head = [] if model == "resnet152" else [("loss in 8 chunks", [{"lever": "loss", "form": "chunked", "chunks": 8}], "train")]
+    head = (
+        []
+        if model == "resnet152"
+        else [("loss in 8 chunks", [{"lever": "loss", "form": "chunked", "chunks": 8}], "train")]
+    )
     return [
         ("as it is", [], "train"),
         ("autocast bf16", [BF16], "train"),
@@ -54,7 +58,11 @@ def rows(model: str) -> list[tuple[str, list[dict[str, Any]], str]]:
         ("pruned by half, for good", [{"lever": "prune", "amount": 0.5}], "train"),
         ("evaluation, gradients on", [], "gradients"),
         ("evaluation in inference mode", [{"lever": "inference_mode"}], "evaluate"),
-        ("int8 weights, inference mode", [{"lever": "quantize", "dtype": "int8"}, {"lever": "inference_mode"}], "evaluate"),
+        (
+            "int8 weights, inference mode",
+            [{"lever": "quantize", "dtype": "int8"}, {"lever": "inference_mode"}],
+            "evaluate",
+        ),
         ("torch.compile", [{"lever": "compile", "activation_memory_budget": 1.0}], "train"),
         ("torch.compile, budget 0.5", [{"lever": "compile", "activation_memory_budget": 0.5}], "train"),
     ]
@@ -124,15 +132,23 @@ def table(out: Path) -> None:
     for model in MODELS:
         own = [row for row in found if row["model"] == model]
         base = next((row["real"] for row in own if row["name"] == "as it is" and "error" not in row["real"]), None)
-        evaluated = next((row["real"] for row in own if row["kind"] == "gradients" and "error" not in row["real"]), None)
-        print(f"\n{model}, batch {MODELS[model]}\n\n| | peak allocated | peak reserved | step |\n| --- | --- | --- | --- |")
+        evaluated = next(
+            (row["real"] for row in own if row["kind"] == "gradients" and "error" not in row["real"]), None
+        )
+        print(
+            f"\n{model}, batch {MODELS[model]}\n\n| | peak allocated | peak reserved | step |\n| --- | --- | --- | --- |"
+        )
         for row in own:
             real, to = row["real"], evaluated if row["kind"] == "evaluate" else base
             if "error" in real or real.get("out_of_memory"):
                 print(f"| {row['name']} | {(real.get('error') or 'out of memory').splitlines()[0]} | | |")
                 continue
             cells = []
-            for key, unit, scale in (("allocated_bytes", "GiB", gib), ("reserved_bytes", "GiB", gib), ("step_us", "ms", 1e3)):
+            for key, unit, scale in (
+                ("allocated_bytes", "GiB", gib),
+                ("reserved_bytes", "GiB", gib),
+                ("step_us", "ms", 1e3),
+            ):
                 text = f"{real[key] / scale:.{2 if unit == 'GiB' else 0}f} {unit}"
                 if to and to[key] and row["name"] not in ("as it is",):
                     text += f" ({real[key] / to[key] - 1:+.0%})"

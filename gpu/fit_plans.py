@@ -54,7 +54,13 @@ def plan(path: Path, command: str) -> None:
             if budget == "139GiB":
                 need = int(found["baseline"]["device_bytes"])
             found = {key: value for key, value in found.items() if key not in ("front", "unknown")}
-            row = {"model": model, "batch": batch, "budget": budget, "seconds": time.perf_counter() - begun, "fit": found}
+            row = {
+                "model": model,
+                "batch": batch,
+                "budget": budget,
+                "seconds": time.perf_counter() - begun,
+                "fit": found,
+            }
             plans.append(row)
             print(f"{model} within {budget}: {found['verdict']}, {len(found['plan'])} levers, {row['seconds']:.1f} s")
     path.write_text(json.dumps(plans), encoding="utf-8")
@@ -144,7 +150,9 @@ def _plain(lever: dict[str, Any]) -> dict[str, Any]:
 def table(out: Path) -> None:
     """The rows as a table, with what was predicted."""
     gib = 1 << 30
-    print(f"\n{'model':<12} {'run':<30} {'budget':>7} {'device':>7} {'alloc':>7} {'pred':>7} {'err':>6} {'step':>8} {'pred':>8} {'err':>6}")
+    print(
+        f"\n{'model':<12} {'run':<30} {'budget':>7} {'device':>7} {'alloc':>7} {'pred':>7} {'err':>6} {'step':>8} {'pred':>8} {'err':>6}"
+    )
     for line in out.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         real, predicted = row.get("real", {}), row.get("predicted", {})
@@ -191,7 +199,9 @@ def two(out: Path) -> None:
             continue
         if form == "one GPU":
             budget = int(real["device_bytes"] / 1.6)
-            print(f"{model}, batch {batch}: needs {real['device_bytes'] / gib:.2f} GiB; the budget is {budget / gib:.2f} GiB")
+            print(
+                f"{model}, batch {batch}: needs {real['device_bytes'] / gib:.2f} GiB; the budget is {budget / gib:.2f} GiB"
+            )
         losses = _losses(real, form)
         expected = _losses(rows[0]["real"], "one GPU") if "losses" in rows[0]["real"] else losses
         off = max(abs(one - other) / abs(other) for one, other in zip(losses, expected, strict=True))

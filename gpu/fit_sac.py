@@ -137,9 +137,7 @@ def applied(make: Callable[[], Any], policy: dict[str, Any]) -> Callable[[], Any
         for name, (names, keeps) in policy["modules"].items():
             module = model.get_submodule(name)
             contexts = functools.partial(_contexts, names, keeps, create_selective_checkpoint_contexts)
-            module.forward = functools.partial(
-                checkpoint, module.forward, use_reentrant=False, context_fn=contexts
-            )
+            module.forward = functools.partial(checkpoint, module.forward, use_reentrant=False, context_fn=contexts)
         return model, optimizer, loss, batch
 
     return made

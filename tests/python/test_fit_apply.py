@@ -96,7 +96,9 @@ EXACT: list[Levers] = [
 ]
 
 
-@pytest.mark.parametrize("levers", EXACT, ids=lambda levers: "+".join(f"{x['lever']}-{x.get('form', '')}" for x in levers))
+@pytest.mark.parametrize(
+    "levers", EXACT, ids=lambda levers: "+".join(f"{x['lever']}-{x.get('form', '')}" for x in levers)
+)
 def test_a_lever_that_keeps_the_mathematics_keeps_every_bit(levers: Levers) -> None:
     expected, _, weights = run([])
     losses, applied, found = run(levers)
@@ -114,7 +116,9 @@ NEAR: list[tuple[Levers, float]] = [
 ]
 
 
-@pytest.mark.parametrize(("levers", "off"), NEAR, ids=lambda value: str(value[0]["lever"]) if isinstance(value, list) else "")
+@pytest.mark.parametrize(
+    ("levers", "off"), NEAR, ids=lambda value: str(value[0]["lever"]) if isinstance(value, list) else ""
+)
 def test_a_lever_that_rounds_stays_near(levers: Levers, off: float) -> None:
     expected, _, _ = run([])
     losses, _, _ = run(levers)
@@ -378,7 +382,9 @@ def test_inference_mode_evaluates() -> None:
     with applied.forward():
         assert torch.is_inference_mode_enabled()
     batch = (torch.randn(4, 6), torch.zeros(4, 5))
-    assert float(applied.step(batch)) == pytest.approx(float(torch.nn.MSELoss()(model(batch[0]).detach(), batch[1])), rel=1e-5)
+    assert float(applied.step(batch)) == pytest.approx(
+        float(torch.nn.MSELoss()(model(batch[0]).detach(), batch[1])), rel=1e-5
+    )
 
 
 WRONG: list[tuple[Any, str]] = [
@@ -393,7 +399,10 @@ WRONG: list[tuple[Any, str]] = [
     ([{"lever": "checkpoint", "modules": ["blocks.0", "blocks.0.up"]}], "which contains it"),
     ([{"lever": "selective_checkpoint", "modules": ["blocks.0"], "keep": ["aten.nothing.default"]}], "does not have"),
     (
-        [{"lever": "checkpoint", "modules": ["blocks.0"]}, {"lever": "offload_activations", "modules": ["blocks.0.up"]}],
+        [
+            {"lever": "checkpoint", "modules": ["blocks.0"]},
+            {"lever": "offload_activations", "modules": ["blocks.0.up"]},
+        ],
         "both name `blocks.0.up`",
     ),
     ([{"lever": "optimizer", "form": "fast"}], "form `fast`"),

@@ -153,7 +153,9 @@ def _lead(body: list[ast.stmt], lines: list[str], optimizer: str, edits: dict[in
             edits[begin] = (end, [f"{indent}applied.optimizer_step()\n"])
     before = [one for one in body if one.lineno < backward.lineno and _called(one) != (optimizer, "zero_grad")]
     # From the first statement that the loss is made of on: the model's call, as a rule, and the loss.
-    first = next((at for at, one in enumerate(before) if any(isinstance(part, ast.Call) for part in ast.walk(one))), None)
+    first = next(
+        (at for at, one in enumerate(before) if any(isinstance(part, ast.Call) for part in ast.walk(one))), None
+    )
     if first is None:
         return
     within = before[first:]

@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuheap._fit.adapters.names import is_name, make_of
 from gpuheap._fit.errors import TraceError, place_of
+from gpuheap.errors import Error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,9 +40,16 @@ def split(name: str) -> tuple[str, str]:
 def load(name: str) -> Callable[..., Any]:
     """The function that ``FILE:FUNCTION`` names. The file's own folder comes first on the path, as in ``python FILE``.
 
+    A model of a library, such as ``torchvision:resnet152``, does as well: with random weights and data.
+
     Raises:
         TraceError: there is no such file or function, or the file fails when it is imported.
     """
+    if is_name(name):
+        try:
+            return make_of(name)
+        except Error as error:
+            raise TraceError(error.message, error.hint) from error
     file, function = split(name)
     module = _import(file)
     found = getattr(module, function, None)

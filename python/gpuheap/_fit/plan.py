@@ -30,7 +30,9 @@ class Plan:
     def __init__(self, found: Mapping[str, Any]) -> None:
         """Take over what the planner found, or what was saved."""
         if not isinstance(found, Mapping) or not isinstance(found.get("plan"), list) or "verdict" not in found:
-            raise Error("this is no plan: it has no `verdict` and no list `plan`", "Write one with `gpuheap fit --json`.")
+            raise Error(
+                "this is no plan: it has no `verdict` and no list `plan`", "Write one with `gpuheap fit --json`."
+            )
         self._found = dict(found)
         self.verified: dict[str, Any] | None = None
         """What a run on the GPU took, beside what was predicted; None before :meth:`verify`."""
@@ -147,7 +149,7 @@ class Plan:
         if not found:
             raise Error(
                 "the plan cannot be verified: another process has to find `make`, and it is no function of a file",
-                "Put it into a file, and give it as text: `plan.verify(\"train.py:make\")`.",
+                'Put it into a file, and give it as text: `plan.verify("train.py:make")`.',
             )
         self.verified = verify(self._found, found, steps=steps)
         return self.verified

@@ -40,13 +40,15 @@ def make_of(name: str, batch: int | None = None) -> Callable[[], Fit]:
     try:
         importlib.import_module(library)
     except ImportError as error:
-        raise Error(f"`{name}` needs {library}, which cannot be imported: {error}", f"`pip install {library}`") from error
+        raise Error(
+            f"`{name}` needs {library}, which cannot be imported: {error}", f"`pip install {library}`"
+        ) from error
     made = {"torchvision": _torchvision, "timm": _timm, "transformers": _transformers}[library]
     return made(model, batch or _BATCH)
 
 
 def _torchvision(name: str, batch: int) -> Callable[[], Fit]:
-    from torchvision import models
+    from torchvision import models  # type: ignore[import-not-found, unused-ignore]
 
     if name not in models.list_models():
         raise Error(f"torchvision has no model `{name}`", _near(name, models.list_models()))
@@ -57,13 +59,19 @@ def _torchvision(name: str, batch: int) -> Callable[[], Fit]:
         from gpuheap.fit import Fit
 
         detects = name in models.list_models(module=models.detection)
-        options = {"weights_backbone": None} if detects or name in models.list_models(models.segmentation) else {}
+        options: dict[str, Any] = (
+            {"weights_backbone": None} if detects or name in models.list_models(models.segmentation) else {}
+        )
+        if name in ("googlenet", "inception_v3"):
+            # Their own initialisation takes minutes, and weights do not matter here.
+            options = {"init_weights": False}
         model = models.get_model(name, weights=None, **options).train()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         if detects:
             return Fit(model, optimizer, None, _detection(batch))
         video = name in models.list_models(module=models.video)
-        shape = (3, 16, 112, 112) if video else (3, 224, 224)
+        side = 299 if name == "inception_v3" else 224
+        shape = (3, 16, 112, 112) if video else (3, side, side)
         images = torch.randn(batch, *shape)
         if name in models.list_models(module=models.segmentation):
             target = torch.randint(0, 21, (batch, *shape[1:]))

@@ -25,7 +25,9 @@ def make_of(trainer: Any) -> Callable[[], Fit]:
     """
     model = getattr(trainer, "model", None)
     if model is None or not hasattr(trainer, "get_train_dataloader"):
-        raise Error(f"{type(trainer).__name__} is no Hugging Face Trainer", "Give a `transformers.Trainer` with a model.")
+        raise Error(
+            f"{type(trainer).__name__} is no Hugging Face Trainer", "Give a `transformers.Trainer` with a model."
+        )
     if getattr(trainer, "train_dataset", None) is None:
         raise Error("the trainer has no `train_dataset`, so there is no batch to plan for", "Give it one.")
     batch = _largest(trainer)
@@ -85,7 +87,9 @@ class _Settings:
             kind = next(model.parameters()).device.type
             with torch.autocast(kind, dtype=getattr(torch, dtype or "bfloat16"), enabled=enabled):
                 inputs = dict(batch)
-                labels = inputs.pop("labels") if (smoother is not None or own is not None) and "labels" in inputs else None
+                labels = (
+                    inputs.pop("labels") if (smoother is not None or own is not None) and "labels" in inputs else None
+                )
                 output = model(**inputs)
                 if own is not None:
                     return own(output, labels)

@@ -20,9 +20,7 @@ def check(target: Target, lever: Mapping[str, Any]) -> None:
     conf = lever.get("conf")
     parts = conf.split(",") if isinstance(conf, str) else []
     if not parts or not all(key.strip() and value.strip() for key, _, value in (part.partition(":") for part in parts)):
-        raise LeverError(
-            f"the lever `allocator` has conf `{conf}`", 'Write settings as "expandable_segments:True".'
-        )
+        raise LeverError(f"the lever `allocator` has conf `{conf}`", 'Write settings as "expandable_segments:True".')
 
 
 def apply(target: Target, lever: Mapping[str, Any]) -> None:

@@ -22,7 +22,9 @@ def check(target: Target, lever: Mapping[str, Any]) -> None:
             f"{torch.cuda.get_device_name(device)} has no bfloat16", 'Use {"lever": "autocast", "dtype": "float16"}.'
         )
     if dtype == "float16":
-        half = [name for name, one in target.model.named_parameters() if one.dtype == torch.float16 and one.requires_grad]
+        half = [
+            name for name, one in target.model.named_parameters() if one.dtype == torch.float16 and one.requires_grad
+        ]
         if half:
             raise LeverError(
                 f"`{half[0]}` is float16, and a gradient scaler needs parameters of float32",

@@ -15,7 +15,7 @@ __all__ = ["batch_size", "split", "weigh", "weight_of"]
 
 def batch_size(batch: Any) -> int:
     """The number of samples: the first dimension that most tensors of the batch share."""
-    sizes = [leaf.shape[0] for leaf in pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.dim()]
+    sizes: list[int] = [int(leaf.shape[0]) for leaf in pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.dim()]
     if not sizes:
         raise LeverError(
             "the batch has no tensor with a first dimension, so it cannot be split",
@@ -33,9 +33,7 @@ def split(batch: Any, parts: int) -> list[Any]:
     leaves, form = pytree.tree_flatten(batch)
     size = batch_size(batch)
     if parts > size:
-        raise LeverError(
-            f"a batch of {size} cannot be split into {parts} parts", "Use a larger batch or fewer parts."
-        )
+        raise LeverError(f"a batch of {size} cannot be split into {parts} parts", "Use a larger batch or fewer parts.")
     split_leaves = []
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor) and leaf.dim() and leaf.shape[0] == size:
@@ -74,10 +72,8 @@ def weight_of(model: Any, loss: Any, batch: Any) -> Any:
 def _labels(model: Any, loss: Any, batch: Any) -> tuple[Any, int, bool]:
     """Class labels that a mean is taken over, the one that is not counted, and whether they are shifted by one."""
     if isinstance(batch, dict):
-        labels = batch.get("labels")
-        if not _are_classes(labels):
-            return None, -100, False
-        if labels.dim() < 2:
+        labels: Any = batch.get("labels")
+        if not _are_classes(labels) or labels.dim() < 2:
             return None, -100, False
         return labels, -100, _loss_type(model) == "ForCausalLM"
     if isinstance(batch, (tuple, list)) and len(batch) == 2 and hasattr(loss, "ignore_index"):

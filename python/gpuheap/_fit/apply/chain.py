@@ -35,6 +35,9 @@ class Chain:
 
     def _beside(self) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
         found: tuple[list[tuple[str, Any]], list[tuple[str, Any]]] = ([], [])
+        if not self.name:
+            # The model is the chain: there is nothing beside it.
+            return found
         behind = False
         for name, module in self.model.named_modules(remove_duplicate=False):
             if name == self.name:
@@ -82,7 +85,8 @@ def chain_of(model: Any) -> Chain:
             best = (size, Chain(model, name, module))
     if best is None or best[0] == 0:
         raise LeverError(
-            f"{WHAT}: {type(model).__name__} has no list of alike blocks to cut", 'Use {"form": "fsdp2"}, which needs none.'
+            f"{WHAT}: {type(model).__name__} has no list of alike blocks to cut",
+            'Use {"form": "fsdp2"}, which needs none.',
         )
     return best[1]
 

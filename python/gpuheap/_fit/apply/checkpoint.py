@@ -32,9 +32,7 @@ def check(target: Target, lever: Mapping[str, Any]) -> None:
                 f"{WHAT} names `{name}`, which is a {type(module).__name__} and has no forward pass",
                 f"Name what is in it: `{name}.0`, ...",
             )
-        if getattr(module, "gradient_checkpointing", False) and getattr(
-            module, "_gradient_checkpointing_func", None
-        ):
+        if getattr(module, "gradient_checkpointing", False) and getattr(module, "_gradient_checkpointing_func", None):
             raise LeverError(
                 f"{WHAT} names `{name}`, which Hugging Face's gradient checkpointing covers already",
                 "Call `model.gradient_checkpointing_disable()` first.",

@@ -15,7 +15,8 @@ def one_of(lever: Mapping[str, Any], key: str, choices: Sequence[str], default: 
     value = lever.get(key, default)
     if value not in choices:
         raise LeverError(
-            f"the lever `{lever['lever']}` has {key} `{value}`", f"It can be {', '.join(f'`{one}`' for one in choices)}."
+            f"the lever `{lever['lever']}` has {key} `{value}`",
+            f"It can be {', '.join(f'`{one}`' for one in choices)}.",
         )
     return str(value)
 
@@ -24,7 +25,9 @@ def whole(lever: Mapping[str, Any], key: str, least: int, default: int | None = 
     """A whole number that is not too small."""
     value = lever.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise LeverError(f"the lever `{lever['lever']}` has {key} `{value}`", f"Give a whole number of at least {least}.")
+        raise LeverError(
+            f"the lever `{lever['lever']}` has {key} `{value}`", f"Give a whole number of at least {least}."
+        )
     return value
 
 

@@ -64,9 +64,7 @@ class LazyLogits(torch.Tensor):  # type: ignore[misc, unused-ignore]
     @classmethod
     def __torch_dispatch__(cls, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
         """What gets here was called below PyTorch's functions: with computed logits."""
-        arguments, named = torch.utils._pytree.tree_map_only(
-            LazyLogits, LazyLogits.computed, (arguments, named or {})
-        )
+        arguments, named = torch.utils._pytree.tree_map_only(LazyLogits, LazyLogits.computed, (arguments, named or {}))
         return function(*arguments, **named)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:

@@ -68,8 +68,10 @@ def _said(model: Any) -> Any:
         return None
 
 
-def _hand_on(chunks: int, head: Any, forward: Callable[..., Any], arguments: Any, named: dict[str, Any]) -> Any:
-    (hidden,) = (*arguments, *named.values())
+def _hand_on(
+    chunks: int, head: Any, forward: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
+) -> Any:
+    (hidden,) = [*arguments, *named.values()]
     if not torch.is_grad_enabled() or hidden.dim() < 2:
         return forward(hidden)
     weight, bias = head.weight, head.bias

@@ -33,9 +33,7 @@ def check(target: Target, optimizer: Any, form: str) -> None:
                 raise LeverError(f"the {form} form of {name} has no `{flag}`", "Leave the lever out.")
     if _library(form) is None:
         wanted = "torchao" if form == "4bit" else "torchao or bitsandbytes"
-        raise LeverError(
-            f"an optimizer of {form} needs {wanted}, and neither is installed", "`pip install torchao`"
-        )
+        raise LeverError(f"an optimizer of {form} needs {wanted}, and neither is installed", "`pip install torchao`")
 
 
 def apply(target: Target, optimizer: Any, form: str) -> None:

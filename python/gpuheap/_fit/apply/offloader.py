@@ -65,9 +65,7 @@ class Offloader:
     not depend on timing. On a CPU it does the same in plain copies.
     """
 
-    def __init__(
-        self, device: Any, *, window_bytes: int, least_bytes: int, is_kept: Callable[[Any], bool]
-    ) -> None:
+    def __init__(self, device: Any, *, window_bytes: int, least_bytes: int, is_kept: Callable[[Any], bool]) -> None:
         """Make streams on ``device``; at most ``window_bytes`` are on the device on their way in each direction.
 
         Storages below ``least_bytes`` and tensors for which ``is_kept`` says so stay where they are.
@@ -77,8 +75,8 @@ class Offloader:
         self.least_bytes = least_bytes
         self.is_kept = is_kept
         self.streams = device.type == "cuda"
-        self.out = torch.cuda.Stream(device) if self.streams else None
-        self.back = torch.cuda.Stream(device) if self.streams else None
+        self.out: Any = torch.cuda.Stream(device) if self.streams else None
+        self.back: Any = torch.cuda.Stream(device) if self.streams else None
         self.bytes_out = 0
         """Bytes that went to the host, in all passes."""
         self._known: dict[tuple[int, int], tuple[StorageWeakRef, weakref.ref[_Saved]]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -68,7 +69,7 @@ def apply(target: Target, lever: Mapping[str, Any]) -> None:
         for flag, value in _FLAGS[form].items():
             if flag in group:
                 before = group[flag]
-                target.undo_by(lambda group=group, flag=flag, before=before: group.update({flag: before}))
+                target.undo_by(partial(group.update, {flag: before}))
                 group[flag] = value
     if form == "fused":
         # Set by the optimizer's own `fused=True`; a gradient scaler hands its scale to such optimizers.
@@ -84,5 +85,5 @@ def _counters_to_device(target: Target, optimizer: Any) -> None:
     for parameter, state in optimizer.state.items():
         count = state.get("step")
         if isinstance(count, torch.Tensor) and count.device != parameter.device:
-            target.undo_by(lambda state=state, count=count: state.update(step=count))
+            target.undo_by(partial(state.update, step=count))
             state["step"] = count.to(parameter.device)

@@ -50,7 +50,11 @@ _CONFLICTS = (
     ("optimizer_state", "offload_optimizer", "both say how the optimizer's state is kept between steps"),
     ("sparse24", "quantize", "both replace the weights of the same layers"),
     ("sparse24", "shard", "weights that are 2:4 sparse cannot be sharded"),
-    *(("inference_mode", name, "nothing is trained in inference mode") for name in _OF_TRAINING if name != "accumulate"),
+    *(
+        ("inference_mode", name, "nothing is trained in inference mode")
+        for name in _OF_TRAINING
+        if name != "accumulate"
+    ),
 )
 
 

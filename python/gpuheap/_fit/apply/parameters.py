@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,13 +42,13 @@ def apply(target: Target, lever: Mapping[str, Any]) -> None:
         for name, buffer in module._buffers.items():
             if buffer is not None and buffer.dtype == torch.float32 and "inv_freq" not in name:
                 module._buffers[name] = buffer.to(torch.bfloat16)
-                target.undo_by(lambda module=module, name=name, buffer=buffer: module._buffers.update({name: buffer}))
+                target.undo_by(partial(module._buffers.update, {name: buffer}))
     for optimizer in target.optimizers():
         for parameter, state in optimizer.state.items():
             for name, value in list(state.items()):
                 if _is_like(value, parameter) and value.dtype == torch.float32:
                     state[name] = value.to(torch.bfloat16)
-                    target.undo_by(lambda state=state, name=name, value=value: state.update({name: value}))
+                    target.undo_by(partial(state.update, {name: value}))
     handle = target.model.register_forward_pre_hook(_cast_inputs, with_kwargs=True)
     target.undo_by(handle.remove)
     target.notes.append(

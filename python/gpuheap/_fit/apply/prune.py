@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -35,7 +36,7 @@ def apply(target: Target, lever: Mapping[str, Any]) -> None:
     before = true_size(target.model)[0]
     for module in _layers(target.model):
         kept = module.weight.detach().clone()
-        target.undo_by(lambda weight=module.weight, kept=kept: weight.data.copy_(kept))
+        target.undo_by(partial(module.weight.data.copy_, kept))
         prune.l1_unstructured(module, "weight", amount=fraction(lever, "amount"))
         prune.remove(module, "weight")
     size, zeros = true_size(target.model)

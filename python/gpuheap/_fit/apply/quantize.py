@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +25,8 @@ def check(target: Target, lever: Mapping[str, Any]) -> None:
     frozen_only = bool(lever.get("frozen_only", bool(target.optimizers())))
     if target.optimizers() and not frozen_only:
         raise LeverError(
-            f"{WHAT} would quantize weights that are trained", 'Say "frozen_only": true, or give no optimizer to evaluate.'
+            f"{WHAT} would quantize weights that are trained",
+            'Say "frozen_only": true, or give no optimizer to evaluate.',
         )
     layers = layers_of(target.model, frozen_only)
     if not layers:
@@ -47,7 +49,7 @@ def apply(target: Target, lever: Mapping[str, Any]) -> None:
     chosen = {id(module) for _, module in layers}
     for _, module in layers:
         weight = module.weight
-        target.undo_by(lambda module=module, weight=weight: setattr(module, "weight", weight))
+        target.undo_by(partial(setattr, module, "weight", weight))
     quantize_(target.model, Int8WeightOnlyConfig(version=2), filter_fn=lambda module, name: id(module) in chosen)
 
 

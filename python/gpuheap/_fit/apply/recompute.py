@@ -42,7 +42,7 @@ def disable_caches(target: Target) -> None:
 
 def without_caches(arguments: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a block without caches."""
-    changed = {name: None for name in _CACHES if arguments.get(name) is not None}
+    changed: dict[str, Any] = {name: None for name in _CACHES if arguments.get(name) is not None}
     if arguments.get("use_cache"):
         changed["use_cache"] = False
     return {**arguments, **changed} if changed else arguments

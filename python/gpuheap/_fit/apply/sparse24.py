@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -42,7 +43,7 @@ def apply(target: Target, lever: Mapping[str, Any]) -> None:
     before, after = 0, 0
     for module in _layers(target.model):
         dense = module.weight
-        target.undo_by(lambda module=module, dense=dense: setattr(module, "weight", dense))
+        target.undo_by(partial(setattr, module, "weight", dense))
         before += dense.nbytes
         sparse = to_sparse_semi_structured(largest_two_of_four(dense.detach()))
         module.weight = torch.nn.Parameter(sparse, requires_grad=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -63,7 +64,7 @@ def _pack(
     for name, value in list(state.items()):
         if isinstance(value, torch.Tensor) and form.packs(value, parameter):
             if undo_by is not None:
-                undo_by(lambda state=state, name=name, value=value: state.update({name: value}))
+                undo_by(partial(state.update, {name: value}))
             kept = before.get(name)
             state[name] = form.pack(value, kept if isinstance(kept, torch.Tensor) else None)
 

@@ -127,7 +127,7 @@ def apply(target: Target, mesh: Any) -> None:
             if isinstance(value, int) and value % size == 0 and _has_cut(module, DTensor):
                 target.set(module, name, value // size)
     for optimizer in target.optimizers():
-        groups = []
+        groups: list[dict[str, Any]] = []
         for group in optimizer.param_groups:
             parameters = [current[names[one]] if one in names else one for one in group["params"]]
             cut = [one for one in parameters if isinstance(one, DTensor)]
