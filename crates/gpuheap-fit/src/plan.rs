@@ -1,0 +1,11 @@
+//! The fastest set of levers whose peak stays within a budget.
+//!
+//! Blocks come in a chain, and what is done to each is chosen exactly (`chain`); all other levers are few, and tried in
+//! every combination that makes sense (`search`). Every candidate that counts is replayed through the allocator before
+//! it is believed.
+
+mod chain;
+mod search;
+
+pub use chain::{Chain, Choice, Link, Solved};
+pub use search::{Candidate, Found, Limits, Planner, Variant};

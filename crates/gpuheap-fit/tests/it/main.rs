@@ -1,0 +1,5 @@
+//! Tests of whole fits on models that are made here.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod model;
+mod transforms;
