@@ -7,6 +7,7 @@
 pub mod accumulate;
 pub mod checkpoint;
 mod code;
+mod parse;
 mod edit;
 pub mod loss;
 pub mod optimizer;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use code::code;
+pub use parse::ParseLeverError;
 pub(crate) use edit::Edits;
 
 /// A change, as the planner, `plan.apply` and the command line write it.

@@ -6,6 +6,8 @@
 
 mod chain;
 mod search;
+mod variants;
 
 pub use chain::{Chain, Choice, Link, Solved};
 pub use search::{Candidate, Found, Limits, Planner, Variant};
+pub use variants::variants;

@@ -298,6 +298,8 @@ pub struct Unknown {
 pub struct Trace {
     /// Where it comes from.
     pub source: Source,
+    /// Levers that were applied before it was traced.
+    pub applied: Vec<crate::Lever>,
     /// The batch.
     pub batch: Batch,
     /// The model.

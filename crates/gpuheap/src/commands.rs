@@ -5,6 +5,7 @@ mod completions;
 mod diff;
 mod explain;
 mod export;
+mod fit;
 mod man;
 mod open;
 mod page;
@@ -37,6 +38,7 @@ pub(crate) fn run(cli: Cli, own: &Own) -> Result<ExitCode, Error> {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Tui(arguments) => tui::run(&arguments, cli.color),
         Command::Export(arguments) => export::run(&arguments),
+        Command::Fit(arguments) => fit::run(&arguments, own, cli.color),
         #[cfg(target_os = "linux")]
         Command::Run(arguments) => run::run(&arguments, own),
         #[cfg(target_os = "linux")]

@@ -399,7 +399,9 @@ impl<'a> Planner<'a> {
         let base_us = cost.step(&program).total_us;
         let uses = Uses::new(&program);
         let blocks = blocks(&program, &uses);
-        let chain = Chain::new(&program, &uses, &blocks, &self.allowed(), &cost, self.device);
+        let mut chain = Chain::new(&program, &uses, &blocks, &self.allowed(), &cost, self.device);
+        let names: Vec<&str> = blocks.iter().map(|block| program.trace.module_name(block.module)).collect();
+        force(&mut chain, &names, &self.limits.set)?;
         Some(Candidate { spec, base_us, chain })
     }
 
@@ -409,7 +411,8 @@ impl<'a> Planner<'a> {
             (Treatment::Selective, "selective_checkpoint"),
             (Treatment::Offload, "offload_activations"),
         ];
-        all.iter().filter(|(_, name)| !self.limits.forbids(name)).map(|&(treatment, _)| treatment).collect()
+        let set = |name: &str| self.limits.set.iter().any(|lever| lever.name() == name);
+        all.iter().filter(|(_, name)| set(name) || !self.limits.forbids(name)).map(|&(treatment, _)| treatment).collect()
     }
 
     fn treated(&self, spec: Spec, treatments: &[Treatment]) -> Option<Program<'_>> {
@@ -506,6 +509,30 @@ impl<'a> Planner<'a> {
         }
         Some(enough * GRAIN)
     }
+}
+
+/// Leaves to the blocks that a lever names no other choice. `None` where there is no such block or choice.
+fn force(chain: &mut Chain, names: &[&str], set: &[Lever]) -> Option<()> {
+    for lever in set {
+        let (modules, treatment) = match lever {
+            Lever::Checkpoint { modules } => (modules, Treatment::Recompute),
+            Lever::SelectiveCheckpoint { modules, .. } => (modules, Treatment::Selective),
+            Lever::OffloadActivations { modules } => (modules, Treatment::Offload),
+            _ => continue,
+        };
+        let all = modules.iter().any(|module| module == "all");
+        for (link, name) in chain.links.iter_mut().zip(names) {
+            if all || modules.iter().any(|module| module == name) {
+                link.choices.retain(|choice| choice.treatment == treatment);
+                link.choices.first()?;
+            }
+        }
+        let known = |module: &String| module == "all" || names.contains(&module.as_str());
+        if names.is_empty() || !modules.iter().all(known) {
+            return None;
+        }
+    }
+    Some(())
 }
 
 fn undo(treatments: &mut [Treatment], which: Treatment) {

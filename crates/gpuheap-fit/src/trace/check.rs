@@ -34,6 +34,7 @@ pub(super) fn trace(wire: WireTrace) -> Result<Trace, TraceError> {
     let Checker { calls, arguments, events, .. } = checker;
     Ok(Trace {
         source: wire.source,
+        applied: wire.applied,
         batch: wire.batch,
         model: wire.model,
         optimizer: wire.optimizer,

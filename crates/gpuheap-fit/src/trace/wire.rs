@@ -15,6 +15,8 @@ pub(super) struct WireTrace {
     #[serde(default)]
     pub(super) source: Source,
     #[serde(default)]
+    pub(super) applied: Vec<crate::Lever>,
+    #[serde(default)]
     pub(super) batch: Batch,
     #[serde(default)]
     pub(super) model: Model,

@@ -244,6 +244,7 @@ pub(crate) fn text(model: Model) -> String {
 }
 
 /// The trace.
+#[allow(dead_code, reason = "the example prints the text")]
 pub(crate) fn trace(model: Model) -> Trace {
     gpuheap_fit::trace::parse(text(model).as_bytes()).unwrap()
 }
