@@ -45,7 +45,8 @@ impl CostModel {
             let speed = dtype.map_or_else(|| device.speed("float32"), |dtype| speeds[dtype]);
             let arithmetic = call.flops / speed * 1e6;
             let traffic = (call.read.saturating_add(call.written)) as f64 / bandwidth * 1e6;
-            arithmetic.max(traffic)
+            let works = call.flops > 0.0 || call.written > 0;
+            arithmetic.max(traffic) + if works { device.kernel_us.value } else { 0.0 }
         });
         let call_us: Vec<f64> = times.collect();
         let launches = trace.calls.iter().map(|call| call.flops > 0.0 || call.written > 0).collect();

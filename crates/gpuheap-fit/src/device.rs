@@ -63,6 +63,8 @@ pub struct Device {
     pub memory_efficiency: Figure,
     /// Time between two kernels that do nothing, as the program starts them, in microseconds.
     pub launch_us: Figure,
+    /// What a kernel takes on the device beside its work: to start, and to wait for its last block, in microseconds.
+    pub kernel_us: Figure,
     /// Bytes a second over the link to the host.
     pub link_bytes_per_second: Figure,
     /// Bytes a second that the host's cores read and write, for optimizers that run there.

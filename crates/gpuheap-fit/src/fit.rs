@@ -1,5 +1,7 @@
 //! The answer: whether it fits, and what to do if it does not.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use crate::blocks::{Uses, blocks};
@@ -8,7 +10,7 @@ use crate::device::{Calibration, Device};
 use crate::error::Error;
 use crate::holders::{Holder, holders};
 use crate::levers::{Lever, code};
-use crate::plan::{Found, Limits, Planner, Variant};
+use crate::plan::{normalizes_over_batches, Found, Limits, Planner, Variant};
 use crate::program::Program;
 use crate::replay::Replayed;
 use crate::trace::{Class, Event, Phase, Source, Unknown};
@@ -35,6 +37,65 @@ pub struct FitOptions {
     pub limits: Limits,
     /// Whether to work out the front of time against memory, too.
     pub front: bool,
+}
+
+/// Options as Python gives them.
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct JsonOptions {
+    budget_bytes: Option<u64>,
+    device: String,
+    device_file: Option<PathBuf>,
+    calibration: Option<PathBuf>,
+    gpus: u32,
+    batch: Option<u64>,
+    conf: Option<String>,
+    set: Vec<Lever>,
+    without: Vec<String>,
+    allow: Vec<String>,
+    workspace: Option<String>,
+    front: bool,
+}
+
+impl Default for JsonOptions {
+    fn default() -> Self {
+        Self {
+            budget_bytes: None,
+            device: "H200".to_owned(),
+            device_file: None,
+            calibration: None,
+            gpus: 1,
+            batch: None,
+            conf: None,
+            set: Vec::new(),
+            without: Vec::new(),
+            allow: Vec::new(),
+            workspace: None,
+            front: false,
+        }
+    }
+}
+
+impl FitOptions {
+    /// Reads options from a JSON object; what it does not name has its default.
+    pub fn from_json(text: &str) -> Result<Self, Error> {
+        let options: JsonOptions = serde_json::from_str(text).map_err(Error::Options)?;
+        Ok(Self {
+            device: Device::find(&options.device, options.device_file.as_deref())?,
+            calibration: options.calibration.as_deref().map(Calibration::read).transpose()?,
+            budget: options.budget_bytes,
+            limits: Limits {
+                conf: options.conf,
+                gpus: options.gpus,
+                batch: options.batch,
+                set: options.set,
+                without: options.without,
+                allow: options.allow,
+                workspace: options.workspace,
+            },
+            front: options.front,
+        })
+    }
 }
 
 /// Whether it fits.
@@ -223,6 +284,13 @@ pub fn fit(
         result.notes.push(
             "no chain of blocks was found: activation checkpointing works on numbered parts of a model, such as \
              `layers.0`"
+                .to_owned(),
+        );
+    }
+    let normalizes = variants.first().and_then(|variant| variant.family.largest()).is_some_and(normalizes_over_batches);
+    if normalizes && result.verdict != Verdict::Fits {
+        result.notes.push(
+            "batches are normalized as a whole, so smaller ones would give other results: `--allow accumulate` tries them"
                 .to_owned(),
         );
     }

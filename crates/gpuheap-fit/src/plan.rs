@@ -9,5 +9,6 @@ mod search;
 mod variants;
 
 pub use chain::{Chain, Choice, Link, Solved};
+pub(crate) use search::normalizes_over_batches;
 pub use search::{Candidate, Found, Limits, Planner, Variant};
 pub use variants::variants;

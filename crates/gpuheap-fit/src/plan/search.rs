@@ -62,6 +62,8 @@ struct Prepared {
     levers: Vec<Lever>,
     factor: u32,
     trace: Trace,
+    /// Only here to compare with: the plan must have other levers.
+    is_base: bool,
 }
 
 /// A combination of all levers but those of blocks.
@@ -149,10 +151,10 @@ impl<'a> Planner<'a> {
                 Lever::Shard { form: ShardForm::Tensor | ShardForm::Pipeline, .. } => {
                     return Err(failed(lever, "what a device holds then does not follow from a trace of one device"));
                 }
-                Lever::Accumulate { factor } if !self.prepared.iter().any(|prepared| prepared.factor == *factor) => {
+                Lever::Accumulate { factor } if !self.has(|prepared| prepared.factor == *factor) => {
                     return Err(failed(lever, "the batch has no such parts, or was traced at one size only"));
                 }
-                _ if lever.is_traced() && !self.prepared.iter().any(|prepared| prepared.levers.contains(lever)) => {
+                _ if lever.is_traced() && !self.has(|prepared| prepared.levers.contains(lever)) => {
                     return Err(failed(lever, "no trace was made with it"));
                 }
                 _ => {}
@@ -161,10 +163,13 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
+    fn has(&self, what: impl Fn(&Prepared) -> bool) -> bool {
+        self.prepared.iter().any(|prepared| !prepared.is_base && what(prepared))
+    }
+
     /// The model as it is: its program on this device.
     pub fn baseline(&self) -> Result<(Program<'_>, Replayed, StepTime), Error> {
-        let prepared = self.prepared.iter().find(|prepared| prepared.factor == 1 && prepared.levers.is_empty());
-        let Some(prepared) = prepared.or_else(|| self.prepared.first()) else {
+        let Some(prepared) = self.prepared.first() else {
             return Err(Error::OneBatch { traced: 0, wanted: self.limits.batch.unwrap_or(0) });
         };
         let program = self.with_workspaces(&prepared.trace);
@@ -332,7 +337,8 @@ impl<'a> Planner<'a> {
             None => vec![None],
         };
         let mut specs = Vec::new();
-        for prepared in 0..self.prepared.len() {
+        let usable = |&prepared: &usize| !self.prepared[prepared].is_base;
+        for prepared in (0..self.prepared.len()).filter(usable) {
             for &form in &forms {
                 for &offload in offloads {
                     for &half_state in halves {
@@ -565,6 +571,11 @@ impl Limits {
     }
 }
 
+/// Whether samples of a batch have to do with each other: then parts of a batch give other results.
+pub(crate) fn normalizes_over_batches(trace: &Trace) -> bool {
+    trace.modules.iter().any(|module| module.class.contains("BatchNorm"))
+}
+
 /// All traces that the search works on: each variant at each size of micro-batch.
 fn prepare(variants: &[Variant], limits: &Limits) -> Result<Vec<Prepared>, Error> {
     let gpus = u64::from(limits.gpus.max(1));
@@ -574,6 +585,11 @@ fn prepare(variants: &[Variant], limits: &Limits) -> Result<Vec<Prepared>, Error
         _ => None,
     });
     let mut prepared = Vec::new();
+    if let Some(family) = variants.first().map(|variant| &variant.family) {
+        let traced = family.largest().map_or(1, |trace| trace.batch.size);
+        let trace = family.at(limits.batch.unwrap_or(traced))?;
+        prepared.push(Prepared { levers: variants[0].levers.clone(), factor: 1, trace, is_base: true });
+    }
     for variant in variants {
         let fits_set = wanted.iter().all(|lever| variant.levers.contains(lever));
         if !fits_set && !(variant.levers.is_empty() && variants.len() == 1) {
@@ -582,14 +598,16 @@ fn prepare(variants: &[Variant], limits: &Limits) -> Result<Vec<Prepared>, Error
         let family = &variant.family;
         let traced = family.largest().map_or(1, |trace| trace.batch.size);
         let batch = limits.batch.unwrap_or(traced);
+        let normalizes = family.largest().is_some_and(normalizes_over_batches);
+        let no_parts = limits.forbids("accumulate") || (normalizes && !limits.allows("accumulate"));
         for factor in FACTORS {
-            let not_asked = given.is_some_and(|given| given != factor) || (factor > 1 && limits.forbids("accumulate"));
+            let not_asked = given.is_some_and(|given| given != factor) || (factor > 1 && given.is_none() && no_parts);
             let parts = u64::from(factor) * gpus;
             if not_asked || batch < parts || (parts > 1 && !batch.is_multiple_of(parts)) {
                 continue;
             }
             match family.at(batch / parts) {
-                Ok(trace) => prepared.push(Prepared { levers: variant.levers.clone(), factor, trace }),
+                Ok(trace) => prepared.push(Prepared { levers: variant.levers.clone(), factor, trace, is_base: false }),
                 // Of a single trace there is no way to another size: then without this lever.
                 Err(Error::OneBatch { .. }) if factor > 1 => {}
                 Err(error) => return Err(error),

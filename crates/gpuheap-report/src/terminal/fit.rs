@@ -13,7 +13,7 @@ use crate::sentences::{self, fit as say};
 use crate::text;
 
 const PLAN: [Column; 4] =
-    [Column::new("change"), Column::new("saves"), Column::new("step"), Column::from("why", 84)];
+    [Column::new("change"), Column::new("saves"), Column::new("step"), Column::new("why")];
 const HOLDERS: [Column; 3] = [Column::new("held"), Column::new("class"), Column::new("by")];
 /// Columns of the bars of the front, at most.
 const BARS: usize = 32;
@@ -75,7 +75,8 @@ fn plan(page: &mut Page, fit: &Fit) {
     page.gap();
     for lever in &fit.plan {
         for line in lever.code.lines() {
-            page.paragraph("  ", 4, Role::Code, line);
+            let indent = 2 + line.len() - line.trim_start().len();
+            page.paragraph(&" ".repeat(indent), indent + 4, Role::Code, line.trim_start());
         }
     }
 }

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 use gpuheap_fit::Lever;
+use gpuheap_fit::device::Device;
 use gpuheap_fit::plan::Variant;
 use gpuheap_fit::scale::Family;
 use gpuheap_fit::trace::{self, Trace};
@@ -55,8 +56,10 @@ fn variant(
 ) -> Result<Variant, Error> {
     let folder = tempfile::tempdir().map_err(|error| Error::Child(ChildError::Folder(error)))?;
     let path = folder.path().join("trace.json");
+    let device = Device::find(&arguments.device, arguments.device_file.as_deref()).map_err(Error::Fit)?;
+    let capability = format!("{}.{}", device.compute_capability / 10, device.compute_capability % 10);
     let keep = arguments.keep_trace.as_deref().filter(|_| levers.is_empty());
-    let first = traced(python, make, arguments.batch, &levers, &path, progress)?;
+    let first = traced(python, make, arguments.batch, (&levers, &capability), &path, progress)?;
     if let Some(keep) = keep {
         let copied = || -> std::io::Result<()> {
             let text = std::fs::read(&path)?;
@@ -71,7 +74,7 @@ fn variant(
         || arguments.set.iter().any(|lever| matches!(lever, Lever::Accumulate { .. }));
     if wants_sizes && size >= 2 {
         // A batch that cannot be halved is no reason to give no answer.
-        if let Ok(half) = traced(python, make, Some(size / 2), &levers, &path, progress) {
+        if let Ok(half) = traced(python, make, Some(size / 2), (&levers, &capability), &path, progress) {
             traces.push(half);
         }
     }
@@ -83,7 +86,7 @@ fn traced(
     python: &Python<'_>,
     make: &str,
     batch: Option<u64>,
-    levers: &[Lever],
+    (levers, capability): (&[Lever], &str),
     path: &Path,
     progress: &mut Progress,
 ) -> Result<Trace, Error> {
@@ -92,10 +95,13 @@ fn traced(
     if let Some(batch) = &batch {
         arguments.extend([OsStr::new("--batch"), OsStr::new(batch)]);
     }
-    let levers = if levers.is_empty() { None } else { serde_json::to_string(levers).ok() };
-    if let Some(levers) = &levers {
-        arguments.extend([OsStr::new("--apply"), OsStr::new(levers)]);
+    let file = path.with_extension("levers");
+    if !levers.is_empty() {
+        let written = serde_json::to_vec(levers).map_err(std::io::Error::from).and_then(|text| std::fs::write(&file, text));
+        written.map_err(|source| Error::Write { path: file.clone(), source })?;
+        arguments.extend([OsStr::new("--apply"), file.as_os_str()]);
     }
+    arguments.extend([OsStr::new("--capability"), OsStr::new(capability)]);
     progress.doing("Tracing the model");
     let what = format!("Failed to trace `{make}`");
     python.run(&arguments, &what, &[0], progress).map_err(Error::Child)?;
