@@ -7,6 +7,11 @@ use crate::device::{Calibration, Device};
 use crate::program::Program;
 use crate::trace::{Event, Phase, Trace};
 
+/// What a copy costs that runs beside other work, in parts of its time: both use the memory.
+pub const HIDDEN: f64 = 0.05;
+/// The part of a step beside which copies can run: not before the first result, nor after the last.
+const COVERED: f64 = 0.9;
+
 /// Times of all calls of a trace on one device.
 #[derive(Clone, Debug)]
 pub struct CostModel {
@@ -80,7 +85,10 @@ impl CostModel {
         }
         launch_us += program.extra_launches * self.launch_us;
         device_us += program.extra_us;
-        StepTime { device_us, launch_us, total_us: f64::max(device_us, launch_us).max(0.0) * self.factor }
+        let busy = f64::max(device_us, launch_us).max(0.0);
+        let hidden = program.link_us.min(COVERED * busy);
+        let total = busy + program.link_us - (1.0 - HIDDEN) * hidden;
+        StepTime { device_us, launch_us, total_us: total * self.factor }
     }
 
     /// The device's time for those calls from event `start` to event `end` whose operator `runs` says so, in microseconds.

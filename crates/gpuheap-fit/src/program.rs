@@ -35,6 +35,8 @@ pub struct Program<'t> {
     pub events: Vec<Event>,
     /// Time of a step that no operator accounts for, such as copies over the link, in microseconds.
     pub extra_us: f64,
+    /// Time of copies over the link that run beside the work of a step, in microseconds.
+    pub link_us: f64,
     /// Kernels of a step that no operator accounts for; negative where operators stand for fewer kernels than they have.
     pub extra_launches: f64,
 }
@@ -63,6 +65,7 @@ impl<'t> Program<'t> {
             events: trace.events.clone(),
             extra_us: 0.0,
             extra_launches: 0.0,
+            link_us: 0.0,
         }
     }
 

@@ -11,7 +11,7 @@ use super::Edits;
 use crate::blocks::{Block, Passage, Uses};
 use crate::device::{Device, is_matrix_product};
 use crate::program::{Program, Slot};
-use crate::trace::{Class, Event, Pass, Phase};
+use crate::trace::{Class, Event, NO_MODULE, Pass, Phase};
 
 /// What becomes of what a block keeps.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -25,6 +25,11 @@ pub enum Treatment {
     /// It waits on the host.
     Offload,
 }
+
+/// What is smaller is not worth a copy, in bytes.
+pub const OFFLOADED: u64 = 1 << 20;
+/// The most bytes that are on their way to or from the host at once.
+const WINDOW: u64 = 512 << 20;
 
 /// A program with treated blocks.
 #[derive(Debug)]
@@ -64,6 +69,7 @@ pub fn treat<'t>(
     let steps = program.steps();
     let last_step = steps.last().map_or(0, |step| step.start);
     let mut moved = 0_u64;
+    let mut windows: Vec<(usize, usize, u64)> = Vec::new();
     for (block, &treatment) in blocks.iter().zip(treatments) {
         for passage in &block.passages {
             match treatment {
@@ -72,6 +78,7 @@ pub fn treat<'t>(
                 Treatment::Selective => recompute(&mut result, &mut edits, uses, passage, true),
                 Treatment::Offload => {
                     let bytes = offload(&result, &mut edits, uses, passage);
+                    widen(&mut windows, passage, bytes);
                     // The last of several micro-batches stands for all but the first.
                     if passage.enter >= last_step {
                         moved = moved.saturating_add(bytes.saturating_mul(repeats(program, passage.enter)));
@@ -80,11 +87,27 @@ pub fn treat<'t>(
             }
         }
     }
-    // Out and back, on the stream that also computes.
-    result.extra_us += 2.0 * moved as f64 / device.link_bytes_per_second.value.max(1.0) * 1e6;
+    for (start, end, bytes) in windows {
+        let window = result.add(Slot { bytes: bytes.min(WINDOW), class: Class::Temporary, module: NO_MODULE });
+        edits.before(start, Event::Alloc(window));
+        edits.after(end, Event::Free(window));
+    }
+    // Out and back, on a stream of its own.
+    result.link_us += 2.0 * moved as f64 / device.link_bytes_per_second.value.max(1.0) * 1e6;
     let (events, places) = edits.apply(&program.events);
     result.events = events;
     Treated { program: result, places }
+}
+
+/// Blocks of one pass share what is on its way: from the first of them to the end of its backward pass.
+fn widen(windows: &mut Vec<(usize, usize, u64)>, passage: &Passage, bytes: u64) {
+    match windows.iter_mut().find(|(start, end, _)| *start <= passage.enter && passage.enter <= *end) {
+        Some((_, end, sum)) => {
+            *end = (*end).max(passage.done);
+            *sum = sum.saturating_add(bytes);
+        }
+        None => windows.push((passage.enter, passage.done, bytes)),
+    }
 }
 
 /// How often the events at `at` are run.
@@ -205,7 +228,7 @@ fn extend_arguments(edits: &mut Edits, passage: &Passage) {
 /// Bytes that go to the host and come back.
 fn offload(program: &Program<'_>, edits: &mut Edits, uses: &Uses, passage: &Passage) -> u64 {
     let mut bytes = 0_u64;
-    for &slot in &passage.kept {
+    for &slot in passage.kept.iter().filter(|&&slot| program.slots[slot as usize].bytes >= OFFLOADED) {
         edits.before(after_last_use(program, uses, slot, passage), Event::Free(slot));
         let needed = uses.within(slot, passage.needed, passage.done).first().map_or(passage.needed, |&at| at as usize);
         let mut before = needed;

@@ -9,6 +9,8 @@ use crate::trace::{Class, Event, NO_MODULE, Phase};
 
 /// State of fewer bytes than this, in 32-bit numbers, stays as it is in low-bit optimizers: 4096 numbers.
 const LOW_BIT_LEAST: u64 = 4096 * 4;
+/// Bytes of parameters whose state is whole, or on the device, at once where it is not all the time.
+const PIECE: u64 = 256 << 20;
 /// Kernels that a step of Adam takes for one parameter where they are not joined.
 const KERNELS_PER_PARAMETER: f64 = 12.0;
 
@@ -45,28 +47,62 @@ pub fn optimizer<'t>(program: &Program<'t>, form: OptimizerForm, device: &Device
     }
 }
 
-/// State in 16 bits.
+/// State in 16 bits between steps. A step makes it whole piece by piece.
 #[must_use]
-pub fn half_state<'t>(program: &Program<'t>) -> Program<'t> {
-    let mut result = program.clone();
+pub fn half_state<'t>(program: &Program<'t>, device: &Device) -> Option<Program<'t>> {
+    let phases = optimizer_phases(program);
+    if phases.is_empty() {
+        return None;
+    }
+    let mut result = in_pieces(program, &phases, device);
     scale_state(&mut result, |bytes| bytes / 2);
-    result
+    // Read in 16 bits and written in 32, and the other way round.
+    result.extra_us += 3.0 * Sizes::of(program).state / device.bandwidth() * 1e6;
+    Some(result)
 }
 
-/// State and step on the host: gradients go there, parameters come back.
+/// State on the host between steps. A step fetches it piece by piece, and sends it back.
 #[must_use]
 pub fn offload<'t>(program: &Program<'t>, device: &Device) -> Option<Program<'t>> {
     let phases = optimizer_phases(program);
     if phases.is_empty() {
         return None;
     }
-    let sizes = Sizes::of(program);
-    let mut result = without_temporaries(program, &phases, 0);
+    let mut result = in_pieces(program, &phases, device);
     scale_state(&mut result, |_| 0);
-    let link = device.link_bytes_per_second.value.max(1.0);
-    let host = device.host_bytes_per_second.value.max(1.0);
-    result.extra_us += (2.0 * sizes.gradients / link + sizes.traffic() / host) * 1e6;
+    result.extra_us += 2.0 * Sizes::of(program).state / device.link_bytes_per_second.value.max(1.0) * 1e6;
     Some(result)
+}
+
+/// The step for so many parameters at once that they have [`PIECE`] bytes: with their state and temporaries.
+fn in_pieces<'t>(program: &Program<'t>, phases: &[(usize, usize)], device: &Device) -> Program<'t> {
+    let sizes = Sizes::of(program);
+    let temporaries = phases.iter().map(|&phase| most_temporaries(program, phase)).max().unwrap_or(0);
+    let all = sizes.state + temporaries as f64;
+    // A piece is never smaller than the largest parameter.
+    let part = (PIECE.max(sizes.largest) as f64 / sizes.gradients.max(1.0)).min(1.0);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a size of memory")]
+    let mut result = without_temporaries(program, phases, (all * part) as u64);
+    result.extra_us += optimizer_traffic(program, phases) / device.bandwidth() * 1e6;
+    result
+}
+
+/// The most bytes that come and go within a step of the optimizer.
+fn most_temporaries(program: &Program<'_>, (start, end): (usize, usize)) -> u64 {
+    let (mut alive, mut most) = (0_u64, 0_u64);
+    let mut open: HashMap<u32, ()> = HashMap::default();
+    for event in &program.events[start..end] {
+        match *event {
+            Event::Alloc(slot) if !program.slots[slot as usize].class.is_lasting() => {
+                open.insert(slot, ());
+                alive += program.slots[slot as usize].rounded();
+                most = most.max(alive);
+            }
+            Event::Free(slot) if open.remove(&slot).is_some() => alive -= program.slots[slot as usize].rounded(),
+            _ => {}
+        }
+    }
+    most
 }
 
 /// What the optimizer works on, in bytes.

@@ -140,9 +140,16 @@ impl Chain {
         Self { links, waiting, outside: outside.unwrap_or(0) }
     }
 
-    /// The cheapest choice with which no moment holds more than `budget` bytes.
+    /// Whether there is a choice that copies to the host.
     #[must_use]
-    pub fn solve(&self, budget: u64) -> Option<Solved> {
+    pub fn offloads(&self) -> bool {
+        self.links.iter().flat_map(|link| &link.choices).any(|choice| choice.treatment == Treatment::Offload)
+    }
+
+    /// The cheapest choice with which no moment holds more than `budget` bytes. Copies to the host count for `offload` of
+    /// their time.
+    #[must_use]
+    pub fn solve(&self, budget: u64, offload: f64) -> Option<Solved> {
         if self.outside > budget {
             return None;
         }
@@ -158,7 +165,9 @@ impl Chain {
                 }
                 for (index, choice) in link.choices.iter().enumerate() {
                     if choice.within.saturating_sub(spared) <= budget {
-                        next.push((spared.saturating_add(choice.spares), costs + choice.costs_us, index, from));
+                        let weight = if choice.treatment == Treatment::Offload { offload } else { 1.0 };
+                        let costs = costs + weight * choice.costs_us;
+                        next.push((spared.saturating_add(choice.spares), costs, index, from));
                     }
                 }
             }
@@ -296,7 +305,8 @@ fn costs_us(program: &Program<'_>, block: &Block, treatment: Treatment, cost: &C
                 cost.run_us(program, passage.enter, passage.leave, |op| !crate::levers::checkpoint::is_costly(op))
             }
             Treatment::Offload => {
-                let bytes: u64 = passage.kept.iter().map(|&slot| program.slots[slot as usize].bytes).sum();
+                let sizes = passage.kept.iter().map(|&slot| program.slots[slot as usize].bytes);
+                let bytes: u64 = sizes.filter(|&bytes| bytes >= crate::levers::checkpoint::OFFLOADED).sum();
                 2.0 * bytes as f64 / device.link_bytes_per_second.value.max(1.0) * 1e6
             }
         };

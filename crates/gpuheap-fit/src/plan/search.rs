@@ -6,7 +6,7 @@
 use gpuheap_alloc::torch::Config;
 
 use crate::blocks::{Block, Uses, blocks};
-use crate::cost::{CostModel, StepTime};
+use crate::cost::{CostModel, HIDDEN, StepTime};
 use crate::device::{Calibration, Device, add_workspaces};
 use crate::error::Error;
 use crate::levers::checkpoint::{Treatment, costly_ops, treat};
@@ -236,7 +236,7 @@ impl<'a> Planner<'a> {
             if best.as_ref().is_some_and(|best| best.replayed.reserved <= least) {
                 break;
             }
-            let Some(solved) = self.candidates[index].chain.solve(least) else { continue };
+            let Some(solved) = self.candidates[index].chain.solve(least, 1.0) else { continue };
             for (conf, config) in &self.confs {
                 let Some(found) = self.found(index, &solved.treatments, solved.optimal, conf, config) else { continue };
                 if best.as_ref().is_none_or(|best| found.replayed.reserved < best.replayed.reserved) {
@@ -384,7 +384,7 @@ impl<'a> Planner<'a> {
             program = loss::chunked(&program, chunks)?;
         }
         if spec.half_state {
-            program = optimizer::half_state(&program);
+            program = optimizer::half_state(&program, self.device)?;
         }
         if spec.offload {
             program = optimizer::offload(&program, self.device)?;
@@ -435,8 +435,7 @@ impl<'a> Planner<'a> {
     fn within(&self, index: usize, conf: &str, config: &Config, cap: u64) -> Option<Found> {
         let mut target = cap;
         for _ in 0..TIGHTER {
-            let solved = self.candidates[index].chain.solve(target)?;
-            let found = self.found(index, &solved.treatments, solved.optimal, conf, config)?;
+            let found = self.solved(index, conf, config, target)?;
             if found.replayed.reserved <= cap {
                 return Some(found);
             }
@@ -444,6 +443,19 @@ impl<'a> Planner<'a> {
             target = target.checked_sub((found.replayed.reserved - cap).max(GRAIN))?;
         }
         None
+    }
+
+    /// The best choice for the blocks of a combination with which no more than `target` bytes are alive. What copies
+    /// beside the work cost is no sum over blocks: they are weighed as if they were hidden, and as if they were not.
+    fn solved(&self, index: usize, conf: &str, config: &Config, target: u64) -> Option<Found> {
+        let chain = &self.candidates[index].chain;
+        let weights: &[f64] = if chain.offloads() { &[HIDDEN, 1.0] } else { &[1.0] };
+        let choices = weights.iter().filter_map(|&weight| chain.solve(target, weight));
+        let found = choices.filter_map(|solved| {
+            let exact = solved.optimal && !solved.treatments.contains(&Treatment::Offload);
+            self.found(index, &solved.treatments, exact, conf, config)
+        });
+        found.min_by(|one, other| one.time.total_us.total_cmp(&other.time.total_us))
     }
 
     fn found(
@@ -507,11 +519,11 @@ impl<'a> Planner<'a> {
         let most = chain.links.iter().map(|link| link.before).max().unwrap_or(0).max(chain.waiting).max(chain.outside);
         let within = chain.links.iter().flat_map(|link| &link.choices).map(|choice| choice.within).max().unwrap_or(0);
         let mut enough = most.max(within).div_ceil(GRAIN);
-        chain.solve(enough * GRAIN)?;
+        chain.solve(enough * GRAIN, 1.0)?;
         let mut too_little = 0;
         while enough - too_little > 1 {
             let middle = u64::midpoint(too_little, enough);
-            if chain.solve(middle * GRAIN).is_some() { enough = middle } else { too_little = middle }
+            if chain.solve(middle * GRAIN, 1.0).is_some() { enough = middle } else { too_little = middle }
         }
         Some(enough * GRAIN)
     }

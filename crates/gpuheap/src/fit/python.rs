@@ -99,7 +99,8 @@ impl Python<'_> {
 
 fn failure(path: &Path, what: &str, code: Option<i32>, said: Vec<String>) -> ChildError {
     let lacks = |line: &String| {
-        line.contains("No module named gpuheap") || line.contains("No module named 'gpuheap")
+        let missing = line.rsplit("No module named ").next().filter(|rest| rest.len() < line.len());
+        missing.is_some_and(|name| matches!(name.trim_matches('\''), "gpuheap" | "gpuheap._fit"))
     };
     if said.iter().any(lacks) {
         return ChildError::NoPackage { path: path.to_owned() };
