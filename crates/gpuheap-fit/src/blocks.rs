@@ -201,7 +201,7 @@ impl Lives {
 
 fn passage(program: &Program<'_>, uses: &Uses, lives: &Lives, enter: usize, leave: usize) -> Option<Passage> {
     let trace = program.trace;
-    let passing = |class: Class| !class.is_lasting() && !matches!(class, Class::Gradient);
+    let passing = |class: Class| !class.is_lasting() && !matches!(class, Class::Gradient | Class::Workspace);
     // What is alive when the module is left, and was made within it.
     let mut born: Vec<u32> = Vec::new();
     let mut arguments: Vec<u32> = Vec::new();
@@ -255,11 +255,21 @@ fn backward_after(program: &Program<'_>, at: usize) -> Option<usize> {
     (!matches!(program.events[found], Event::Step(_))).then_some(found)
 }
 
-/// The event before the memory for the results of the call at `at` is asked for.
-fn before_results(program: &Program<'_>, at: usize) -> usize {
+/// The event before the memory for the results and the scratch memory of the call at `at` is asked for.
+#[must_use]
+pub fn before_results(program: &Program<'_>, at: usize) -> usize {
+    let belongs = |event: &Event| match *event {
+        Event::Alloc(_) => true,
+        Event::Free(slot) => program.slots[slot as usize].class == Class::Workspace,
+        _ => false,
+    };
     let mut first = at;
-    while first > 0 && matches!(program.events[first - 1], Event::Alloc(_)) {
+    while first > 0 && belongs(&program.events[first - 1]) {
         first -= 1;
+    }
+    // Scratch memory that is dropped here is that of the call before.
+    while first < at && matches!(program.events[first], Event::Free(_)) {
+        first += 1;
     }
     first
 }

@@ -48,6 +48,10 @@ impl CostModel {
             };
             let dtype = float(trace.inputs(call)).or_else(|| float(trace.outputs(call)));
             let speed = dtype.map_or_else(|| device.speed("float32"), |dtype| speeds[dtype]);
+            // cuDNN may round 32-bit numbers to TF32, unless the program forbids it; products may not, unless it allows it.
+            let rounds = dtype.is_none_or(|dtype| trace.dtypes[dtype] == "float32");
+            let convolves = rounds && trace.op_name(call).contains("convolution");
+            let speed = if convolves { device.speed("tf32").max(speed) } else { speed };
             let arithmetic = call.flops / speed * 1e6;
             let traffic = (call.read.saturating_add(call.written)) as f64 / bandwidth * 1e6;
             let works = call.flops > 0.0 || call.written > 0;

@@ -4,6 +4,7 @@
 //! replace them, and a calibration, written by a verification on the device itself, comes last.
 
 mod calibration;
+mod convolution;
 mod workspace;
 
 use std::collections::BTreeMap;

@@ -142,7 +142,7 @@ impl Class {
     /// Whether it stays from step to step.
     #[must_use]
     pub fn is_lasting(self) -> bool {
-        matches!(self, Self::Parameter | Self::Buffer | Self::Optimizer | Self::Workspace)
+        matches!(self, Self::Parameter | Self::Buffer | Self::Optimizer)
     }
 }
 

@@ -4,7 +4,10 @@
 //! back. The program's thread has one handle and autograd's thread another, so a training step holds two. Recordings of
 //! BERT-large, ResNet-152 and GPT-2 on an H200 have exactly these two, of 32 MiB each; cuBLASLt shares them.
 
-use super::Device;
+use std::collections::BTreeMap;
+
+use super::{Device, convolution};
+use crate::levers::Edits;
 use crate::program::{Program, Slot};
 use crate::trace::{Class, Event, NO_MODULE};
 
@@ -43,24 +46,34 @@ fn parse_workspace_config(config: &str) -> Option<u64> {
     sum.checked_mul(1 << 10)
 }
 
-/// Adds the workspaces to a program, each before the first matrix product of its thread.
+/// Adds the scratch memory of libraries to a program: a workspace of cuBLAS before the first matrix product of each
+/// thread, and what each convolution takes for itself.
 pub fn add_workspaces(program: &mut Program<'_>, device: &Device, config: Option<&str>) {
     let bytes = cublas_workspace(device, config);
     let trace = program.trace;
     let products: Vec<bool> = trace.ops.iter().map(|op| is_matrix_product(op)).collect();
+    let convolutions: Vec<bool> = trace.ops.iter().map(|op| op.contains("convolution")).collect();
     let mut seen = [false; 256];
-    let mut found: Vec<usize> = Vec::new();
-    for (at, event) in program.events.iter().enumerate() {
-        let Event::Op(call) = *event else { continue };
+    let mut edits = Edits::default();
+    // What lives for one call only can share a slot with all others of its size.
+    let mut scratch: BTreeMap<u64, u32> = BTreeMap::new();
+    for at in 0..program.events.len() {
+        let Event::Op(call) = program.events[at] else { continue };
         let call = &trace.calls[call as usize];
         if products[call.op as usize] && !std::mem::replace(&mut seen[usize::from(call.thread)], true) {
-            found.push(at);
+            let slot = program.add(Slot { bytes, class: Class::Workspace, module: NO_MODULE });
+            edits.before(at, Event::Alloc(slot));
+        } else if convolutions[call.op as usize] {
+            let bytes = convolution::scratch(program, call);
+            if bytes > 0 {
+                let slot = Slot { bytes, class: Class::Workspace, module: NO_MODULE };
+                let slot = *scratch.entry(bytes).or_insert_with(|| program.add(slot));
+                edits.before(at, Event::Alloc(slot));
+                edits.before(at, Event::Free(slot));
+            }
         }
     }
-    for at in found.into_iter().rev() {
-        let slot = program.add(Slot { bytes, class: Class::Workspace, module: NO_MODULE });
-        program.events.insert(at, Event::Alloc(slot));
-    }
+    (program.events, _) = edits.apply(&program.events);
 }
 
 #[cfg(test)]

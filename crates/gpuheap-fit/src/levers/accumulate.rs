@@ -92,8 +92,7 @@ fn repeat(
                     let shadow = result.add(Slot { bytes, class, module });
                     again.push(Event::Alloc(shadow));
                     added_up.push((last_use.get(&slot).copied().unwrap_or(at).max(at), shadow));
-                    result.extra_us += 0.0;
-                } else if !class.is_lasting() {
+                } else if !class.is_lasting() && class != Class::Workspace {
                     let shadow = result.add(program.slots[slot as usize]);
                     again.push(Event::Alloc(shadow));
                     second.insert(slot, shadow);

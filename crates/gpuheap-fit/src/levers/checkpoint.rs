@@ -8,7 +8,7 @@
 use foldhash::HashMap;
 
 use super::Edits;
-use crate::blocks::{Block, Passage, Uses};
+use crate::blocks::{Block, Passage, Uses, before_results};
 use crate::device::{Device, is_matrix_product};
 use crate::program::{Program, Slot};
 use crate::trace::{Class, Event, NO_MODULE, Pass, Phase};
@@ -174,7 +174,7 @@ fn recompute(program: &mut Program<'_>, edits: &mut Edits, uses: &Uses, passage:
                 shadows.insert(slot, shadow);
                 second.push(Event::Alloc(shadow));
             }
-            Event::Alloc(slot) if !program.slots[slot as usize].class.is_lasting() => {
+            Event::Alloc(slot) if comes_and_goes(program, &events, slot) => {
                 open.push(slot);
                 second.push(Event::Alloc(slot));
             }
@@ -217,6 +217,15 @@ fn recompute(program: &mut Program<'_>, edits: &mut Edits, uses: &Uses, passage:
     extend_arguments(edits, passage);
 }
 
+/// Whether the second pass makes it, too: what stays from step to step is there already.
+fn comes_and_goes(program: &Program<'_>, events: &[Event], slot: u32) -> bool {
+    match program.slots[slot as usize].class {
+        // A library keeps some scratch memory for good.
+        Class::Workspace => events.contains(&Event::Free(slot)),
+        class => !class.is_lasting(),
+    }
+}
+
 /// What was handed to the block stays until its backward pass is done.
 fn extend_arguments(edits: &mut Edits, passage: &Passage) {
     for &(slot, end) in &passage.arguments {
@@ -231,10 +240,7 @@ fn offload(program: &Program<'_>, edits: &mut Edits, uses: &Uses, passage: &Pass
     for &slot in passage.kept.iter().filter(|&&slot| program.slots[slot as usize].bytes >= OFFLOADED) {
         edits.before(after_last_use(program, uses, slot, passage), Event::Free(slot));
         let needed = uses.within(slot, passage.needed, passage.done).first().map_or(passage.needed, |&at| at as usize);
-        let mut before = needed;
-        while before > passage.needed && matches!(program.events[before - 1], Event::Alloc(_)) {
-            before -= 1;
-        }
+        let before = before_results(program, needed).max(passage.needed);
         edits.before(before, Event::Alloc(slot));
         bytes = bytes.saturating_add(program.slots[slot as usize].bytes);
     }
