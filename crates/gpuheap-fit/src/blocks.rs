@@ -103,9 +103,7 @@ pub fn blocks(program: &Program<'_>, uses: &Uses) -> Vec<Block> {
     for (at, event) in program.events.iter().enumerate() {
         match *event {
             Event::Enter(module, Pass::Forward) if candidates[module as usize] => {
-                if open.insert(module, at).is_some() {
-                    broken[module as usize] = true;
-                }
+                broken[module as usize] |= open.insert(module, at).is_some();
             }
             Event::Leave(module, Pass::Forward) if candidates[module as usize] => {
                 let Some(enter) = open.remove(&module) else { continue };
@@ -130,7 +128,7 @@ pub fn blocks(program: &Program<'_>, uses: &Uses) -> Vec<Block> {
         let signature = signature(program, module, last);
         found.push(Block { module, passages, signature, kept_bytes });
     }
-    outermost(trace, found)
+    outermost(trace, &found)
 }
 
 /// Modules whose name ends in a number and that have a sibling of the same kind of name.
@@ -156,11 +154,10 @@ fn numbered(trace: &Trace) -> Vec<bool> {
 }
 
 /// Those that lie in no other.
-fn outermost(trace: &Trace, blocks: Vec<Block>) -> Vec<Block> {
+fn outermost(trace: &Trace, blocks: &[Block]) -> Vec<Block> {
     let modules: Vec<u32> = blocks.iter().map(|block| block.module).collect();
-    let is_inner = |block: &Block| {
-        modules.iter().any(|&other| other != block.module && trace.is_within(block.module, other))
-    };
+    let is_inner =
+        |block: &Block| modules.iter().any(|&other| other != block.module && trace.is_within(block.module, other));
     blocks.iter().filter(|block| !is_inner(block)).cloned().collect()
 }
 

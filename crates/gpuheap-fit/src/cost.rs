@@ -50,16 +50,24 @@ impl CostModel {
             let speed = dtype.map_or_else(|| device.speed("float32"), |dtype| speeds[dtype]);
             // cuDNN may round 32-bit numbers to TF32, unless the program forbids it; products may not, unless it allows it.
             let rounds = dtype.is_none_or(|dtype| trace.dtypes[dtype] == "float32");
-            let convolves = rounds && trace.op_name(call).contains("convolution");
-            let speed = if convolves { device.speed("tf32").max(speed) } else { speed };
+            let name = trace.op_name(call);
+            let (speed, times) = if name.contains("convolution") {
+                let speed = if rounds { device.speed("tf32").max(speed) } else { speed };
+                (speed * device.convolution_efficiency.value, device.convolution_copies.value)
+            } else if name.contains("attention") {
+                (speed * device.attention_efficiency.value, 1.0)
+            } else {
+                (speed, 1.0)
+            };
             let arithmetic = call.flops / speed * 1e6;
-            let traffic = (call.read.saturating_add(call.written)) as f64 / bandwidth * 1e6;
+            let traffic = times * (call.read.saturating_add(call.written)) as f64 / bandwidth * 1e6;
             let works = call.flops > 0.0 || call.written > 0;
             arithmetic.max(traffic) + if works { device.kernel_us.value } else { 0.0 }
         });
         let call_us: Vec<f64> = times.collect();
         let launches = trace.calls.iter().map(|call| call.flops > 0.0 || call.written > 0).collect();
-        let factor = calibration.filter(|calibration| calibration.is_for(device)).map_or(1.0, |known| known.time_factor);
+        let factor =
+            calibration.filter(|calibration| calibration.is_for(device)).map_or(1.0, |known| known.time_factor);
         Self { call_us, launches, launch_us: device.launch_us.value, factor }
     }
 

@@ -58,18 +58,22 @@ pub struct Device {
     pub flops_per_second: BTreeMap<String, Figure>,
     /// The part of them that matrix products of usual sizes come to.
     pub matrix_efficiency: Figure,
+    /// The part of those that attention comes to.
+    pub attention_efficiency: Figure,
+    /// The part of those that convolutions come to.
+    pub convolution_efficiency: Figure,
+    /// How often a convolution goes over its tensors, with the copies that it makes in another order.
+    pub convolution_copies: Figure,
     /// Bytes a second between the device and its memory.
     pub memory_bytes_per_second: Figure,
     /// The part of it that elementwise kernels come to.
     pub memory_efficiency: Figure,
-    /// Time between two kernels that do nothing, as the program starts them, in microseconds.
+    /// What the program needs to call an operator, with its module and with autograd, in microseconds.
     pub launch_us: Figure,
     /// What a kernel takes on the device beside its work: to start, and to wait for its last block, in microseconds.
     pub kernel_us: Figure,
     /// Bytes a second over the link to the host.
     pub link_bytes_per_second: Figure,
-    /// Bytes a second that the host's cores read and write, for optimizers that run there.
-    pub host_bytes_per_second: Figure,
 }
 
 impl Device {

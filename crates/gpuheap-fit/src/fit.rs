@@ -10,7 +10,7 @@ use crate::device::{Calibration, Device};
 use crate::error::Error;
 use crate::holders::{Holder, holders};
 use crate::levers::{Lever, code};
-use crate::plan::{normalizes_over_batches, Found, Limits, Planner, Variant};
+use crate::plan::{Found, Limits, Planner, Variant, normalizes_over_batches};
 use crate::program::Program;
 use crate::replay::Replayed;
 use crate::trace::{Class, Event, Phase, Source, Unknown};
@@ -240,11 +240,7 @@ pub struct Fit {
 
 /// Answers for a model whose traces are `variants`, of which the first is the model as it is. `progress` hears how many of
 /// how many combinations of levers are worked out.
-pub fn fit(
-    variants: &[Variant],
-    options: &FitOptions,
-    progress: &mut dyn FnMut(usize, usize),
-) -> Result<Fit, Error> {
+pub fn fit(variants: &[Variant], options: &FitOptions, progress: &mut dyn FnMut(usize, usize)) -> Result<Fit, Error> {
     let mut planner = Planner::new(variants, &options.device, options.calibration.as_ref(), &options.limits)?;
     let answer = {
         let frame = Frame::new(variants, options);
@@ -265,7 +261,14 @@ pub fn fit(
     let smallest = planner.smallest();
     let smallest_bytes = smallest.as_ref().map(|found| answer.high(answer.device_bytes(&found.replayed)));
     let as_is = options.limits.set.is_empty() && options.limits.gpus <= 1 && baseline.high <= answer.budget;
-    let found = if as_is { None } else { answer.cap().and_then(|cap| planner.fastest(cap)) };
+    let found = if as_is {
+        None
+    } else {
+        answer.cap().and_then(|cap| {
+            let least = || smallest.clone().filter(|found| found.replayed.reserved <= cap);
+            planner.fastest(cap).or_else(least)
+        })
+    };
     let mut result = match (as_is, &found) {
         (true, _) => answer.answer(Verdict::Fits, baseline.clone(), baseline, phases(&replayed)),
         (false, Some(found)) => answer.planned(&planner, found, Verdict::Fits, baseline),
@@ -354,7 +357,10 @@ impl<'a> Frame<'a> {
             budget: options.budget.unwrap_or(memory),
             outside,
             error: calibration.map(|known| known.peak_error).filter(|&error| error > 0.0).unwrap_or(UNVERIFIED),
-            class: trace.and_then(|trace| trace.optimizer.as_ref()).map(|known| known.class.clone()).unwrap_or_default(),
+            class: trace
+                .and_then(|trace| trace.optimizer.as_ref())
+                .map(|known| known.class.clone())
+                .unwrap_or_default(),
         }
     }
 
@@ -371,7 +377,12 @@ impl<'a> Frame<'a> {
     /// The most reserved bytes whose upper bound keeps to the budget.
     fn cap(&self) -> Option<u64> {
         let room = self.budget.checked_sub(self.outside)?.checked_sub(self.unbounded)?;
-        Some(share(room, 1.0 / (1.0 + self.error)))
+        let mut cap = share(room, 1.0 / (1.0 + self.error));
+        // Rounding is not to cost the last byte.
+        while self.high(cap + 1 + self.outside) <= self.budget {
+            cap += 1;
+        }
+        Some(cap)
     }
 
     fn peak(&self, program: &Program<'_>, replayed: &Replayed, time: StepTime) -> Peak {
@@ -493,8 +504,12 @@ impl<'a> Frame<'a> {
             });
         }
         if let Some(program) = program {
-            let weights: u64 =
-                program.slots.iter().filter(|slot| slot.class == Class::Parameter).map(|slot| slot.rounded()).sum();
+            let weights: u64 = program
+                .slots
+                .iter()
+                .filter(|slot| slot.class == Class::Parameter)
+                .map(crate::program::Slot::rounded)
+                .sum();
             if weights.saturating_add(self.outside) > self.budget {
                 fit.notes.insert(
                     0,

@@ -7,10 +7,10 @@
 pub mod accumulate;
 pub mod checkpoint;
 mod code;
-mod parse;
 mod edit;
 pub mod loss;
 pub mod optimizer;
+mod parse;
 pub mod shard;
 
 use std::collections::BTreeMap;
@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use code::code;
-pub use parse::ParseLeverError;
 pub(crate) use edit::Edits;
+pub use parse::ParseLeverError;
 
 /// A change, as the planner, `plan.apply` and the command line write it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -108,7 +108,7 @@ impl<'t> Program<'t> {
         let mut alive = vec![false; self.slots.len()];
         self.events.iter().position(|event| match *event {
             Event::Alloc(slot) => alive.get_mut(slot as usize).is_none_or(|alive| std::mem::replace(alive, true)),
-            Event::Free(slot) => !alive.get_mut(slot as usize).is_some_and(|alive| std::mem::take(alive)),
+            Event::Free(slot) => !alive.get_mut(slot as usize).is_some_and(std::mem::take),
             _ => false,
         })
     }

@@ -75,7 +75,9 @@ impl Family {
             }
         }
         for (index, call) in result.calls.iter_mut().enumerate() {
-            let of = |field: &dyn Fn(&Call) -> f64| mix(&mut self.traces.iter().map(|(_, trace)| field(&trace.calls[index])));
+            let of = |field: &dyn Fn(&Call) -> f64| {
+                mix(&mut self.traces.iter().map(|(_, trace)| field(&trace.calls[index])))
+            };
             call.flops = of(&|call| call.flops).max(0.0);
             call.read = whole(of(&|call| call.read as f64));
             call.written = whole(of(&|call| call.written as f64));
@@ -91,7 +93,11 @@ impl Family {
         let at = size as f64;
         let points: Vec<f64> = self.sizes().map(|size| size as f64).collect();
         let weight = |&point: &f64| {
-            points.iter().filter(|&&other| (other - point).abs() > 0.5).map(|&other| (at - other) / (point - other)).product()
+            points
+                .iter()
+                .filter(|&&other| (other - point).abs() > 0.5)
+                .map(|&other| (at - other) / (point - other))
+                .product()
         };
         points.iter().map(weight).collect()
     }
@@ -120,7 +126,8 @@ fn difference(one: &Trace, other: &Trace) -> Option<String> {
     if one.events.len() != other.events.len() || one.calls.len() != other.calls.len() {
         return Some(format!("{} events and {}", one.events.len(), other.events.len()));
     }
-    let same = |one: &Event, two: &Event| one == two || matches!((one, two), (Event::Phase(a), Event::Phase(b)) if a == b);
+    let same =
+        |one: &Event, two: &Event| one == two || matches!((one, two), (Event::Phase(a), Event::Phase(b)) if a == b);
     if let Some(at) = one.events.iter().zip(&other.events).position(|(one, two)| !same(one, two)) {
         return Some(format!("event {at}"));
     }

@@ -45,7 +45,8 @@ enum Amount {
 mod core_module {
     use super::{
         Amount, Arc, DEMO, ExitCode, Failure, OsString, PathBuf, Py, PyAny, PyAnyMethods as _, PyBackedBytes, PyModule,
-        PyModuleMethods as _, PyResult, Python, Source, files, fit, options, own, page, read, record, work, write_recording,
+        PyModuleMethods as _, PyResult, Python, Source, files, fit, options, own, page, read, record, work,
+        write_recording,
     };
     use pyo3::pyfunction;
     use pyo3::types::PyBytes;

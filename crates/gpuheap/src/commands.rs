@@ -1,6 +1,7 @@
 //! The subcommands: one file each.
 
 mod check;
+mod check_plan;
 mod completions;
 mod diff;
 mod explain;
@@ -33,7 +34,7 @@ pub(crate) fn run(cli: Cli, own: &Own) -> Result<ExitCode, Error> {
         Command::Explain(arguments) => explain::run(&arguments, cli.color),
         Command::WhatIf(arguments) => whatif::run(&arguments, cli.color),
         Command::Diff(arguments) => diff::run(&arguments, cli.color),
-        Command::Check(arguments) => check::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments, own),
         Command::Open(arguments) => open::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Tui(arguments) => tui::run(&arguments, cli.color),

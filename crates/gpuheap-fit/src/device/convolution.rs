@@ -65,6 +65,16 @@ impl Convolution {
         if window <= 0.0 {
             return Kind::Dense;
         }
+        // A window of one channel, from which as many channels come as there were: one channel per group.
+        let side = window.sqrt().round();
+        if side % 2.0 > 0.5
+            && side < 12.0
+            && (side * side - window).abs() < 0.01
+            && side > 1.5
+            && input >= 0.99 * output
+        {
+            return Kind::Depthwise;
+        }
         // The size of the window over the square of the stride, over the number of groups.
         let ratio = window * window * number / weight.max(1.0) * output / input.max(1.0);
         if ratio < 0.2 {

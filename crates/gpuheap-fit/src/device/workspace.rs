@@ -23,8 +23,20 @@ pub fn is_matrix_product(op: &str) -> bool {
     let name = name.split('.').next().unwrap_or(name);
     matches!(
         name,
-        "mm" | "addmm" | "bmm" | "baddbmm" | "linear" | "linear_backward" | "matmul" | "addmv" | "mv" | "dot"
-            | "addbmm" | "_int_mm" | "_scaled_mm" | "_addmm_activation" | "_grouped_mm"
+        "mm" | "addmm"
+            | "bmm"
+            | "baddbmm"
+            | "linear"
+            | "linear_backward"
+            | "matmul"
+            | "addmv"
+            | "mv"
+            | "dot"
+            | "addbmm"
+            | "_int_mm"
+            | "_scaled_mm"
+            | "_addmm_activation"
+            | "_grouped_mm"
     )
 }
 
@@ -39,7 +51,7 @@ pub(super) fn cublas_workspace(device: &Device, config: Option<&str>) -> u64 {
 fn parse_workspace_config(config: &str) -> Option<u64> {
     let numbers: Vec<u64> =
         config.split(':').filter(|part| !part.is_empty()).map(str::parse).collect::<Result<_, _>>().ok()?;
-    if numbers.is_empty() || numbers.len() % 2 != 0 {
+    if numbers.is_empty() || !numbers.len().is_multiple_of(2) {
         return None;
     }
     let sum = numbers.chunks(2).try_fold(0_u64, |sum, pair| sum.checked_add(pair[0].checked_mul(pair[1])?))?;

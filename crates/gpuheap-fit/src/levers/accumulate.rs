@@ -4,7 +4,7 @@
 //! all gradients are there, and each new one is made beside the old, added and dropped. So two micro-batches show the
 //! peak of any number of them: the second stands for all but the first.
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 
 use super::Edits;
 use crate::program::{Program, Slot, Step};
@@ -76,7 +76,7 @@ fn repeat(
     let mut again: Vec<Event> = vec![Event::Repeat(factor - 1)];
     // What the second pass calls what the first one still holds.
     let mut second: HashMap<u32, u32> = HashMap::default();
-    let mut open: HashMap<u32, ()> = HashMap::default();
+    let mut open: HashSet<u32> = HashSet::default();
     let mut replaced: Vec<u32> = Vec::new();
     let mut added_up: Vec<(usize, u32)> = Vec::new();
     for (at, event) in piece.iter().enumerate() {
@@ -85,7 +85,7 @@ fn repeat(
                 let class = program.slots[slot as usize].class;
                 let stays = alive.get(&slot).copied().unwrap_or(false);
                 if !stays {
-                    open.insert(slot, ());
+                    open.insert(slot);
                     again.push(Event::Alloc(slot));
                 } else if class == Class::Gradient {
                     let Slot { bytes, module, .. } = program.slots[slot as usize];
@@ -99,7 +99,7 @@ fn repeat(
                     replaced.push(slot);
                 }
             }
-            Event::Free(slot) if open.remove(&slot).is_some() => again.push(Event::Free(slot)),
+            Event::Free(slot) if open.remove(&slot) => again.push(Event::Free(slot)),
             Event::Op(_) => {
                 again.push(*event);
                 // A name gets its new value: the old one goes.

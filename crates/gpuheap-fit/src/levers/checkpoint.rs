@@ -5,7 +5,7 @@
 //! dropped, its arguments stay; when the backward pass first needs something, the forward pass runs again up to the last
 //! operator that saves anything. Weights that autocast converts stay in its cache until the forward pass is over.
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 
 use super::Edits;
 use crate::blocks::{Block, Passage, Uses, before_results};
@@ -125,22 +125,22 @@ fn recompute(program: &mut Program<'_>, edits: &mut Edits, uses: &Uses, passage:
     let events: Vec<Event> = program.events[passage.enter..=passage.leave].to_vec();
     let cut = last_saving(program, passage, &events);
     // Results of costly operators that a selective checkpoint stores, whoever uses them.
-    let mut stored: HashMap<u32, ()> = HashMap::default();
+    let mut stored: HashSet<u32> = HashSet::default();
     let is_skipped = |call: u32| selective && is_costly(trace.op_name(&trace.calls[call as usize]));
     if selective {
         for event in &events[..=cut] {
             if let Event::Op(call) = *event
                 && is_skipped(call)
             {
-                stored.extend(trace.outputs(&trace.calls[call as usize]).iter().map(|&slot| (slot, ())));
+                stored.extend(trace.outputs(&trace.calls[call as usize]));
             }
         }
     }
-    let mut kept: HashMap<u32, ()> = passage.kept.iter().map(|&slot| (slot, ())).collect();
-    kept.retain(|slot, ()| !stored.contains_key(slot));
+    let mut kept: HashSet<u32> = passage.kept.iter().copied().collect();
+    kept.retain(|slot| !stored.contains(slot));
     let forward_end = end_of_forward(program, passage);
     for &slot in &passage.kept {
-        if kept.contains_key(&slot) {
+        if kept.contains(&slot) {
             let end = if is_converted_weight(program, slot, passage) {
                 forward_end
             } else {
@@ -157,15 +157,14 @@ fn recompute(program: &mut Program<'_>, edits: &mut Edits, uses: &Uses, passage:
     let is_result = |slot: u32| passage.results.contains(&slot);
     for (offset, event) in events[..=cut].iter().enumerate() {
         match *event {
-            Event::Alloc(slot) if kept.contains_key(&slot) => second.push(Event::Alloc(slot)),
-            Event::Alloc(slot) if stored.contains_key(&slot) && !is_result(slot) => {
-                // A temporary that is now stored: dropped when the second pass has used it.
-                if !passage.kept.contains(&slot) {
-                    freed_later.push((offset, slot));
-                }
+            Event::Alloc(slot) if kept.contains(&slot) => second.push(Event::Alloc(slot)),
+            // A temporary that is now stored: dropped when the second pass has used it.
+            Event::Alloc(slot) if stored.contains(&slot) && !is_result(slot) && !passage.kept.contains(&slot) => {
+                freed_later.push((offset, slot));
             }
+            Event::Alloc(slot) if stored.contains(&slot) && !is_result(slot) => {}
             Event::Alloc(slot) if is_result(slot) => {
-                if stored.contains_key(&slot) {
+                if stored.contains(&slot) {
                     continue;
                 }
                 let Slot { bytes, class, module } = program.slots[slot as usize];
@@ -269,13 +268,13 @@ fn after_last_use(program: &Program<'_>, uses: &Uses, slot: u32, passage: &Passa
         return passage.leave;
     };
     let Event::Op(call) = program.events[last] else { return last + 1 };
-    let user = program.trace.calls[call as usize].module;
-    if program.trace.is_within(program.slots[slot as usize].module, user) {
+    let module = program.trace.calls[call as usize].module;
+    if program.trace.is_within(program.slots[slot as usize].module, module) {
         return last + 1;
     }
     let left = program.events[last..=passage.leave]
         .iter()
-        .position(|event| matches!(event, Event::Leave(module, Pass::Forward) if *module == user));
+        .position(|event| matches!(event, Event::Leave(left, Pass::Forward) if *left == module));
     left.map_or(last + 1, |offset| last + offset + 1)
 }
 

@@ -35,7 +35,8 @@ pub fn chunked<'t>(program: &Program<'t>, chunks: u32) -> Option<Program<'t>> {
 pub fn scores(program: &Program<'_>) -> Option<u32> {
     let trace = program.trace;
     let is_loss = |name: &str| {
-        ["log_softmax", "cross_entropy", "nll_loss"].iter().any(|part| name.contains(part)) && !name.contains("backward")
+        ["log_softmax", "cross_entropy", "nll_loss"].iter().any(|part| name.contains(part))
+            && !name.contains("backward")
     };
     let found = trace.calls.iter().filter(|call| is_loss(trace.op_name(call)));
     let largest = found

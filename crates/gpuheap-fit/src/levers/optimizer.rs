@@ -1,6 +1,6 @@
 //! Other forms of the optimizer's step.
 
-use foldhash::HashMap;
+use foldhash::{HashMap, HashSet};
 
 use super::{Edits, OptimizerForm};
 use crate::device::Device;
@@ -90,15 +90,15 @@ fn in_pieces<'t>(program: &Program<'t>, phases: &[(usize, usize)], device: &Devi
 /// The most bytes that come and go within a step of the optimizer.
 fn most_temporaries(program: &Program<'_>, (start, end): (usize, usize)) -> u64 {
     let (mut alive, mut most) = (0_u64, 0_u64);
-    let mut open: HashMap<u32, ()> = HashMap::default();
+    let mut open: HashSet<u32> = HashSet::default();
     for event in &program.events[start..end] {
         match *event {
             Event::Alloc(slot) if !program.slots[slot as usize].class.is_lasting() => {
-                open.insert(slot, ());
+                open.insert(slot);
                 alive += program.slots[slot as usize].rounded();
                 most = most.max(alive);
             }
-            Event::Free(slot) if open.remove(&slot).is_some() => alive -= program.slots[slot as usize].rounded(),
+            Event::Free(slot) if open.remove(&slot) => alive -= program.slots[slot as usize].rounded(),
             _ => {}
         }
     }
@@ -261,11 +261,9 @@ fn in_backward<'t>(program: &Program<'t>, phases: &[(usize, usize)]) -> Option<P
             Event::Alloc(slot) if program_class(&result, slot) == Class::Gradient && phase == Phase::Backward => {
                 made.insert(slot, at);
             }
-            Event::Free(slot) if program_class(&result, slot) == Class::Gradient => {
-                // Dropped within the same backward pass: a temporary already.
-                if made.remove(&slot).is_none() {
-                    removed.push((at, slot));
-                }
+            // One that is dropped within the same backward pass is a temporary already.
+            Event::Free(slot) if program_class(&result, slot) == Class::Gradient && made.remove(&slot).is_none() => {
+                removed.push((at, slot));
             }
             Event::Op(call) => {
                 let call = &trace.calls[call as usize];

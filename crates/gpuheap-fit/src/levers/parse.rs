@@ -23,16 +23,20 @@ impl FromStr for Lever {
         }
         let (name, value) = text.split_once('=').unwrap_or((text, ""));
         let number = |what: &str| value.parse::<u32>().ok().filter(|&n| n > 0).ok_or_else(|| failed(what));
-        let part = |what: &str| value.parse::<f64>().ok().filter(|n| (0.0..=1.0).contains(n)).ok_or_else(|| failed(what));
+        let part =
+            |what: &str| value.parse::<f64>().ok().filter(|n| (0.0..=1.0).contains(n)).ok_or_else(|| failed(what));
         let given = |what: &str| if value.is_empty() { Err(failed(what)) } else { Ok(value.to_owned()) };
         let modules = || -> Result<Vec<String>, ParseLeverError> {
             let list = given("write the names of blocks, or `all`")?;
             Ok(list.split(',').map(|name| name.trim().to_owned()).collect())
         };
-        let tagged = |fields: serde_json::Value| serde_json::from_value(fields).map_err(|error| failed(&error.to_string()));
+        let tagged =
+            |fields: serde_json::Value| serde_json::from_value(fields).map_err(|error| failed(&error.to_string()));
         Ok(match name {
             "accumulate" => Self::Accumulate { factor: number("write a number of parts, such as `accumulate=4`")? },
-            "allocator" => Self::Allocator { conf: given("write settings, such as `allocator=expandable_segments:True`")? },
+            "allocator" => {
+                Self::Allocator { conf: given("write settings, such as `allocator=expandable_segments:True`")? }
+            }
             "autocast" => Self::Autocast { dtype: given("write `autocast=bfloat16`")? },
             "parameters" => Self::Parameters { dtype: given("write `parameters=bfloat16`")? },
             "optimizer" => tagged(serde_json::json!({"lever": "optimizer", "form": value}))?,
@@ -72,7 +76,10 @@ mod tests {
         assert_eq!(read("accumulate=4"), Ok(Lever::Accumulate { factor: 4 }));
         assert_eq!(read("optimizer=8bit"), Ok(Lever::Optimizer { form: OptimizerForm::EightBit }));
         assert_eq!(read(r#"{"lever":"accumulate","factor":4}"#), Ok(Lever::Accumulate { factor: 4 }));
-        assert_eq!(read("checkpoint=a.0,a.1"), Ok(Lever::Checkpoint { modules: vec!["a.0".to_owned(), "a.1".to_owned()] }));
+        assert_eq!(
+            read("checkpoint=a.0,a.1"),
+            Ok(Lever::Checkpoint { modules: vec!["a.0".to_owned(), "a.1".to_owned()] })
+        );
         for bad in ["", "accumulate", "accumulate=0", "optimizer=fast", "compile=2", "checkpoint", "{}"] {
             assert!(read(bad).unwrap_err().to_string().contains("is no lever"), "{bad}");
         }

@@ -52,9 +52,8 @@ fn fsdp2<'t>(program: &Program<'t>, gpus: u32, largest_block: u64, device: &Devi
             slot.bytes = slot.bytes.div_ceil(parts);
         }
     }
-    let whole: Vec<u32> = (0..3)
-        .map(|_| result.add(Slot { bytes: largest_block, class: Class::Parameter, module: NO_MODULE }))
-        .collect();
+    let whole: Vec<u32> =
+        (0..3).map(|_| result.add(Slot { bytes: largest_block, class: Class::Parameter, module: NO_MODULE })).collect();
     let mut events = Vec::with_capacity(result.events.len() + 16);
     let mut open = false;
     for &event in &program.events {

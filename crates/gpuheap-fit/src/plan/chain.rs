@@ -266,7 +266,8 @@ fn all_treated(
             let new_left = after[new(passage.leave)];
             let so_far = old_left.saturating_sub(new_left);
             spares = spares.min(so_far.saturating_sub(spared_before[turn]));
-            let (start, end) = (second_pass(&treated.program, new(passage.needed), block.module), new(passage.done) + 1);
+            let (start, end) =
+                (second_pass(&treated.program, new(passage.needed), block.module), new(passage.done) + 1);
             let most = after[start..end.min(after.len()).max(start)].iter().copied().max().unwrap_or(0);
             within = within.max(most.saturating_add(spared_before[turn]));
             spared_before[turn] = so_far.max(spared_before[turn]);
@@ -282,7 +283,9 @@ fn second_pass(program: &Program<'_>, at: usize, module: u32) -> usize {
     let entered = program.events[..at]
         .iter()
         .rposition(|event| matches!(event, Event::Enter(of, Pass::Recompute) if *of == module));
-    let left = program.events[..at].iter().rposition(|event| matches!(event, Event::Enter(of, Pass::Forward) if *of == module));
+    let left = program.events[..at]
+        .iter()
+        .rposition(|event| matches!(event, Event::Enter(of, Pass::Forward) if *of == module));
     match (entered, left) {
         (Some(entered), Some(left)) if entered > left => entered,
         _ => at,

@@ -157,10 +157,27 @@ impl<'a> Planner<'a> {
                 _ if lever.is_traced() && !self.has(|prepared| prepared.levers.contains(lever)) => {
                     return Err(failed(lever, "no trace was made with it"));
                 }
+                Lever::Checkpoint { modules }
+                | Lever::SelectiveCheckpoint { modules, .. }
+                | Lever::OffloadActivations { modules } => {
+                    let known = self.block_names();
+                    let missing = modules.iter().find(|&name| name != "all" && !known.contains(name));
+                    if let Some(missing) = missing {
+                        let known = crate::levers::group(&known);
+                        let known = if known.is_empty() { "there are none".to_owned() } else { known };
+                        return Err(failed(lever, &format!("there is no block called `{missing}`: {known}")));
+                    }
+                }
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    fn block_names(&self) -> Vec<String> {
+        let Ok((program, ..)) = self.baseline() else { return Vec::new() };
+        let uses = Uses::new(&program);
+        blocks(&program, &uses).iter().map(|block| program.trace.module_name(block.module).to_owned()).collect()
     }
 
     fn has(&self, what: impl Fn(&Prepared) -> bool) -> bool {
@@ -228,7 +245,7 @@ impl<'a> Planner<'a> {
         let mut best: Option<Found> = None;
         let mut order: Vec<(u64, usize)> = Vec::new();
         for (index, candidate) in self.candidates.iter().enumerate() {
-            let least = self.least_alive(candidate);
+            let least = Self::least_alive(candidate);
             order.extend(least.map(|least| (least, index)));
         }
         order.sort_unstable();
@@ -360,7 +377,8 @@ impl<'a> Planner<'a> {
         let prepared = &self.prepared[spec.prepared];
         let low_bit = matches!(spec.form, Some(OptimizerForm::EightBit | OptimizerForm::FourBit));
         let in_backward = spec.form == Some(OptimizerForm::InBackward);
-        let scaled = prepared.levers.iter().any(|lever| matches!(lever, Lever::Autocast { dtype } if dtype == "float16"));
+        let scaled =
+            prepared.levers.iter().any(|lever| matches!(lever, Lever::Autocast { dtype } if dtype == "float16"));
         !(in_backward && (prepared.factor > 1 || scaled || spec.shard.is_some()))
             && !(spec.offload && (spec.form.is_some() || spec.half_state))
             && !(spec.half_state && low_bit)
@@ -407,7 +425,7 @@ impl<'a> Planner<'a> {
         let blocks = blocks(&program, &uses);
         let mut chain = Chain::new(&program, &uses, &blocks, &self.allowed(), &cost, self.device);
         let names: Vec<&str> = blocks.iter().map(|block| program.trace.module_name(block.module)).collect();
-        force(&mut chain, &names, &self.limits.set)?;
+        force(&mut chain, &names, self.limits)?;
         Some(Candidate { spec, base_us, chain })
     }
 
@@ -418,7 +436,10 @@ impl<'a> Planner<'a> {
             (Treatment::Offload, "offload_activations"),
         ];
         let set = |name: &str| self.limits.set.iter().any(|lever| lever.name() == name);
-        all.iter().filter(|(_, name)| set(name) || !self.limits.forbids(name)).map(|&(treatment, _)| treatment).collect()
+        all.iter()
+            .filter(|(_, name)| set(name) || !self.limits.forbids(name))
+            .map(|&(treatment, _)| treatment)
+            .collect()
     }
 
     fn treated(&self, spec: Spec, treatments: &[Treatment]) -> Option<Program<'_>> {
@@ -501,7 +522,12 @@ impl<'a> Planner<'a> {
             blocks(&base, &uses).iter().map(|block| base.trace.module_name(block.module).to_owned()).collect()
         });
         let of = |wanted: Treatment| -> Vec<String> {
-            names.iter().zip(treatments).filter(|&(_, &treatment)| treatment == wanted).map(|(name, _)| name.clone()).collect()
+            names
+                .iter()
+                .zip(treatments)
+                .filter(|&(_, &treatment)| treatment == wanted)
+                .map(|(name, _)| name.clone())
+                .collect()
         };
         let modules = of(Treatment::Recompute);
         levers.extend((!modules.is_empty()).then_some(Lever::Checkpoint { modules }));
@@ -514,7 +540,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The least that is alive at the peak of a combination, whatever is done to its blocks; to the grain of the search.
-    fn least_alive(&self, candidate: &Candidate) -> Option<u64> {
+    fn least_alive(candidate: &Candidate) -> Option<u64> {
         let chain = &candidate.chain;
         let most = chain.links.iter().map(|link| link.before).max().unwrap_or(0).max(chain.waiting).max(chain.outside);
         let within = chain.links.iter().flat_map(|link| &link.choices).map(|choice| choice.within).max().unwrap_or(0);
@@ -530,8 +556,8 @@ impl<'a> Planner<'a> {
 }
 
 /// Leaves to the blocks that a lever names no other choice. `None` where there is no such block or choice.
-fn force(chain: &mut Chain, names: &[&str], set: &[Lever]) -> Option<()> {
-    for lever in set {
+fn force(chain: &mut Chain, names: &[&str], limits: &Limits) -> Option<()> {
+    for lever in &limits.set {
         let (modules, treatment) = match lever {
             Lever::Checkpoint { modules } => (modules, Treatment::Recompute),
             Lever::SelectiveCheckpoint { modules, .. } => (modules, Treatment::Selective),
@@ -543,6 +569,8 @@ fn force(chain: &mut Chain, names: &[&str], set: &[Lever]) -> Option<()> {
             if all || modules.iter().any(|module| module == name) {
                 link.choices.retain(|choice| choice.treatment == treatment);
                 link.choices.first()?;
+            } else if limits.forbids(lever.name()) {
+                link.choices.retain(|choice| choice.treatment != treatment);
             }
         }
         let known = |module: &String| module == "all" || names.contains(&module.as_str());
@@ -604,7 +632,7 @@ fn prepare(variants: &[Variant], limits: &Limits) -> Result<Vec<Prepared>, Error
     }
     for variant in variants {
         let fits_set = wanted.iter().all(|lever| variant.levers.contains(lever));
-        if !fits_set && !(variant.levers.is_empty() && variants.len() == 1) {
+        if !fits_set {
             continue;
         }
         let family = &variant.family;

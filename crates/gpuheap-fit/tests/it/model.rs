@@ -69,9 +69,7 @@ impl Writer {
         });
         let sum = |ids: &[usize]| ids.iter().map(|&id| self.bytes[id]).sum::<u64>();
         let (read, written) = (sum(inputs), sum(outputs));
-        self.events.push(format!(
-            "[\"op\",{op},{module},{thread},{flops},{read},{written},{inputs:?},{outputs:?}]"
-        ));
+        self.events.push(format!("[\"op\",{op},{module},{thread},{flops},{read},{written},{inputs:?},{outputs:?}]"));
     }
 }
 
@@ -206,8 +204,7 @@ pub(crate) fn text(model: Model) -> String {
                 states.push(w.make(bytes, "optimizer", 0));
             }
         }
-        let scratch: Vec<usize> =
-            parameters.iter().map(|&(_, bytes)| w.make(bytes, "temporary", -1)).collect();
+        let scratch: Vec<usize> = parameters.iter().map(|&(_, bytes)| w.make(bytes, "temporary", -1)).collect();
         let inputs: Vec<usize> = parameters.iter().map(|&(id, _)| id).chain(states.iter().copied()).collect();
         w.op("aten._foreach_addcdiv_.ScalarList", -1, 0, 0, &inputs, &scratch);
         for id in scratch {

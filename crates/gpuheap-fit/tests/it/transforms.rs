@@ -6,6 +6,8 @@ use gpuheap_fit::levers::checkpoint::{Treatment, treat};
 use gpuheap_fit::levers::{OptimizerForm, accumulate, loss, optimizer};
 use gpuheap_fit::{Program, Trace};
 
+use proptest::prelude::*;
+
 use crate::model::{Model, trace};
 
 fn h200() -> Device {
@@ -35,7 +37,8 @@ fn blocks_are_found_and_alike() {
 
 #[test]
 fn treated_blocks_spare_what_they_keep() {
-    let model = Model::default();
+    // Large enough for what is on its way to the host to be a small part of it.
+    let model = Model { sequence: 8192, ..Model::default() };
     let trace = trace(model);
     let program = program(&trace);
     let uses = Uses::new(&program);
@@ -77,9 +80,54 @@ fn all_levers_keep_programs_whole() {
     let uses = Uses::new(&accumulated);
     let found = blocks(&accumulated, &uses);
     assert_eq!((found.len(), found[0].passages.len()), (6, 4));
-    for treatment in [Treatment::Recompute, Treatment::Selective, Treatment::Offload] {
+    for treatment in [Treatment::Recompute, Treatment::Selective] {
         let treated = treat(&accumulated, &uses, &found, &[treatment; 6], &h200()).program;
         whole(&treated, "accumulated and treated");
         assert!(treated.most_alive().0 < accumulated.most_alive().0);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn any_treatment_of_any_blocks_keeps_a_program_whole(
+        layers in 2_usize..6,
+        batch in 1_u64..5,
+        factor in 1_u32..4,
+        kinds in prop::collection::vec(0_usize..4, 6),
+    ) {
+        let trace = trace(Model { layers, batch, sequence: 64, width: 128, words: 1000 });
+        let program = accumulate::accumulate(&program(&trace), factor).unwrap();
+        let uses = Uses::new(&program);
+        let blocks = blocks(&program, &uses);
+        prop_assert_eq!(blocks.len(), layers);
+        const ALL: [Treatment; 4] = [Treatment::Keep, Treatment::Recompute, Treatment::Selective, Treatment::Offload];
+        let treatments: Vec<Treatment> = kinds.iter().take(layers).map(|&kind| ALL[kind]).collect();
+        let treated = treat(&program, &uses, &blocks, &treatments, &h200()).program;
+        prop_assert_eq!(treated.first_fault(), None);
+        // All that is alive at the end was so before.
+        let last = program.events.len();
+        prop_assert_eq!(treated.alive_after(treated.events.len()), program.alive_after(last));
+        // A second forward pass of one block is the most that any treatment can add: the block's own results.
+        let again: u64 = blocks.iter().map(|block| block.kept_bytes).max().unwrap_or(0);
+        prop_assert!(treated.most_alive().0 <= program.most_alive().0 + again + (512 << 20));
+    }
+
+    #[test]
+    fn more_treated_blocks_never_take_more_outside_of_them(layers in 2_usize..8) {
+        let trace = trace(Model { layers, batch: 2, sequence: 64, width: 128, words: 1000 });
+        let program = program(&trace);
+        let uses = Uses::new(&program);
+        let blocks = blocks(&program, &uses);
+        let peak = |count: usize| {
+            let treatments: Vec<Treatment> =
+                (0..layers).map(|at| if at < count { Treatment::Recompute } else { Treatment::Keep }).collect();
+            treat(&program, &uses, &blocks, &treatments, &h200()).program.most_alive().0
+        };
+        let again = blocks[0].kept_bytes;
+        for count in 1..=layers {
+            prop_assert!(peak(count) <= peak(count - 1) + again);
+        }
     }
 }

@@ -41,7 +41,8 @@ pub(crate) fn headline(fit: &Fit) -> String {
         }
         Verdict::FitsWithSpill => format!("in {budget}{each} {changes}: what is over lies on the host"),
         Verdict::DoesNotFit => {
-            let least = fit.smallest_budget_bytes.map(|least| format!("; the least that works is {}", Bytes::new(least)));
+            let least =
+                fit.smallest_budget_bytes.map(|least| format!("; the least that works is {}", Bytes::new(least)));
             format!("in {budget}{each}, whatever is changed{}", least.unwrap_or_default())
         }
     }

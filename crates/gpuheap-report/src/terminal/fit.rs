@@ -12,8 +12,7 @@ use super::table::{Cell, Column};
 use crate::sentences::{self, fit as say};
 use crate::text;
 
-const PLAN: [Column; 4] =
-    [Column::new("change"), Column::new("saves"), Column::new("step"), Column::new("why")];
+const PLAN: [Column; 4] = [Column::new("change"), Column::new("saves"), Column::new("step"), Column::new("why")];
 const HOLDERS: [Column; 3] = [Column::new("held"), Column::new("class"), Column::new("by")];
 /// Columns of the bars of the front, at most.
 const BARS: usize = 32;
@@ -32,18 +31,19 @@ fn verdict(page: &mut Page, fit: &Fit) {
     let lead = format!("{} ", say::verdict(fit));
     let parts = text::wrap(&page.folded(&say::headline(fit)), page.width() - text::width(&lead), page.width() - 2);
     for (index, part) in parts.iter().enumerate() {
-        let line = if index == 0 { Line::of(Role::Verdict(say::kind(fit)), &lead) } else { Line::of(Role::Plain, "  ") };
+        let line =
+            if index == 0 { Line::of(Role::Verdict(say::kind(fit)), &lead) } else { Line::of(Role::Plain, "  ") };
         page.line(line.with(Role::Strong, part));
     }
     let device = if fit.gpus > 1 { format!("{} × {}", fit.gpus, fit.device) } else { fit.device.clone() };
-    if !fit.plan.is_empty() {
+    if fit.plan.is_empty() {
+        let now = format!("{}, {} a step", say::peak(&fit.peak), say::step(fit.step_us));
+        page.field("Needs", Role::Plain, &now);
+    } else {
         let now = format!("{}, {} a step", say::peak(&fit.baseline), say::step(fit.baseline.step_us));
         page.field("As it is", Role::Plain, &now);
         let then = format!("{}, {} a step ({})", say::peak(&fit.peak), say::step(fit.step_us), say::slower(fit));
         page.field("Planned", Role::Plain, &then);
-    } else {
-        let now = format!("{}, {} a step", say::peak(&fit.peak), say::step(fit.step_us));
-        page.field("Needs", Role::Plain, &now);
     }
     page.field("That is", Role::Plain, &say::parts(fit, &fit.peak));
     page.field("Peak in", Role::Plain, &say::instant(&fit.peak));

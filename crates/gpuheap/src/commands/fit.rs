@@ -5,13 +5,13 @@ use std::process::ExitCode;
 
 use gpuheap_fit::device::{Calibration, Device};
 use gpuheap_fit::plan::Limits;
-use gpuheap_fit::{Fit, FitOptions};
+use gpuheap_fit::{Fit, FitOptions, Lever};
 
 use crate::cli::{self, Color};
 use crate::errors::Error;
 use crate::fit::{calibration_path, python::Python, traces, verify};
-use crate::own::Own;
 use crate::output;
+use crate::own::Own;
 use crate::progress::Progress;
 
 /// A verification found that it does not fit.
@@ -23,7 +23,20 @@ pub(super) fn run(arguments: &cli::Fit, own: &Own, color: Color) -> Result<ExitC
     // Settings that PyTorch refuses are told before minutes of tracing.
     gpuheap_fit::replay::config(arguments.conf.as_deref().unwrap_or("")).map_err(Error::Fit)?;
     let python = Python { given: arguments.python.as_deref(), own };
-    let variants = traces::variants(arguments, &python, &mut progress)?;
+    let allows = |name: &str| !arguments.without.iter().any(|without| without == name || without == "all");
+    let wanted = traces::Wanted {
+        make: arguments.make.as_deref(),
+        files: &arguments.traces,
+        device: &device,
+        batch: arguments.batch,
+        set: &arguments.set,
+        allow: &arguments.allow,
+        sizes: allows("accumulate")
+            || arguments.gpus > 1
+            || arguments.set.iter().any(|lever| matches!(lever, Lever::Accumulate { .. })),
+        keep: arguments.keep_trace.as_deref(),
+    };
+    let variants = traces::variants(&wanted, &python, &mut progress)?;
     let fit = answer(arguments, device, &variants, &mut progress)?;
     progress.clear();
     output::show(&fit, &arguments.form, false, color)?;

@@ -46,7 +46,8 @@ impl Python<'_> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let beside = self.own.folder.iter().cloned();
         let folders: Vec<PathBuf> = beside.chain(environment).chain(std::env::split_paths(&path)).collect();
-        let found = folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name))).find(|path| path.is_file());
+        let found =
+            folders.iter().flat_map(|folder| names.iter().map(|name| folder.join(name))).find(|path| path.is_file());
         found.ok_or(ChildError::NoPython)
     }
 
@@ -106,8 +107,7 @@ fn failure(path: &Path, what: &str, code: Option<i32>, said: Vec<String>) -> Chi
         return ChildError::NoPackage { path: path.to_owned() };
     }
     let hint = said.iter().find_map(|line| line.strip_prefix(HINT)).map(str::to_owned);
-    let mut lines: Vec<String> =
-        said.into_iter().filter(|line| !line.is_empty() && !line.starts_with(HINT)).collect();
+    let mut lines: Vec<String> = said.into_iter().filter(|line| !line.is_empty() && !line.starts_with(HINT)).collect();
     // A traceback has what matters at its end.
     let traceback = lines.iter().any(|line| line.starts_with("Traceback"));
     let message = if traceback { lines.pop() } else { (!lines.is_empty()).then(|| lines.remove(0)) };

@@ -58,11 +58,9 @@ pub(crate) fn verify(fit: &Fit, python: &Python<'_>, progress: &mut Progress) ->
         arguments.extend([OsStr::new("--calibration"), path.as_os_str()]);
     }
     progress.doing("Verifying the plan on the GPU");
-    let (code, text) =
-        python.run(&arguments, "Failed to verify the plan", &[0, 1], progress).map_err(Error::Child)?;
+    let (code, text) = python.run(&arguments, "Failed to verify the plan", &[0, 1], progress).map_err(Error::Child)?;
     progress.clear();
-    let answer: Answer =
-        serde_json::from_str(&text).map_err(|error| Error::Child(ChildError::NoAnswer(error)))?;
+    let answer: Answer = serde_json::from_str(&text).map_err(|error| Error::Child(ChildError::NoAnswer(error)))?;
     drop(answer.calibration);
     let predicted = Real {
         allocated_bytes: fit.peak.allocated_bytes,
