@@ -82,7 +82,7 @@ def worker(model: str, out: Path, until: float, seconds: float) -> None:
         make = make_of(model, batch, frozen=kind == "evaluate")
         if kind == "masks":
 
-            def make(made: Any = make_of(model, batch)) -> Any:
+            def make(made: Any = make) -> Any:
                 net, optimizer, loss, data = made()
                 for module in net.modules():
                     if isinstance(module, (torch.nn.Linear, torch.nn.Conv2d)):
@@ -91,7 +91,7 @@ def worker(model: str, out: Path, until: float, seconds: float) -> None:
 
         elif kind == "gradients":
 
-            def make(made: Any = make_of(model, batch)) -> Any:
+            def make(made: Any = make) -> Any:
                 net, optimizer, loss, data = made()
 
                 def forward(model: Any, optimizer: Any, batch: Any) -> Any:
@@ -157,6 +157,7 @@ def table(out: Path) -> None:
 
 
 def main() -> None:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--minutes", type=float, default=4.0)

@@ -67,7 +67,7 @@ def plan(path: Path, command: str) -> None:
 
 
 def run(plans: Path, out: Path, minutes: float, chosen: Path | None) -> None:
-    """One process a model, one after the other; `sac_milp` beside them, without the GPU, unless it has chosen before."""
+    """One process a model, one after the other; `sac_milp` beside them, unless it has chosen before."""
     if not plans.exists():
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
         subprocess.run([sys.executable, __file__, "plan", str(plans)], env=environment, check=True)
@@ -150,9 +150,8 @@ def _plain(lever: dict[str, Any]) -> dict[str, Any]:
 def table(out: Path) -> None:
     """The rows as a table, with what was predicted."""
     gib = 1 << 30
-    print(
-        f"\n{'model':<12} {'run':<30} {'budget':>7} {'device':>7} {'alloc':>7} {'pred':>7} {'err':>6} {'step':>8} {'pred':>8} {'err':>6}"
-    )
+    heads = f"{'budget':>7} {'device':>7} {'alloc':>7} {'pred':>7} {'err':>6} {'step':>8} {'pred':>8} {'err':>6}"
+    print(f"\n{'model':<12} {'run':<30} {heads}")
     for line in out.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         real, predicted = row.get("real", {}), row.get("predicted", {})
@@ -160,7 +159,8 @@ def table(out: Path) -> None:
             why = row.get("error") or real.get("error") or "out of memory"
             print(f"{row['model']:<12} {row['name']:<30} {why}")
             continue
-        text = f"{row['model']:<12} {row['name']:<30} {row.get('budget_bytes', 0) / gib:7.2f} {real['device_bytes'] / gib:7.2f} "
+        text = f"{row['model']:<12} {row['name']:<30} {row.get('budget_bytes', 0) / gib:7.2f} "
+        text += f"{real['device_bytes'] / gib:7.2f} "
         text += f"{real['allocated_bytes'] / gib:7.2f} "
         if predicted:
             off = predicted["allocated_bytes"] / real["allocated_bytes"] - 1
@@ -199,17 +199,16 @@ def two(out: Path) -> None:
             continue
         if form == "one GPU":
             budget = int(real["device_bytes"] / 1.6)
-            print(
-                f"{model}, batch {batch}: needs {real['device_bytes'] / gib:.2f} GiB; the budget is {budget / gib:.2f} GiB"
-            )
+            need = real["device_bytes"] / gib
+            print(f"{model}, batch {batch}: needs {need:.2f} GiB; the budget is {budget / gib:.2f} GiB")
         losses = _losses(real, form)
         expected = _losses(rows[0]["real"], "one GPU") if "losses" in rows[0]["real"] else losses
         off = max(abs(one - other) / abs(other) for one, other in zip(losses, expected, strict=True))
         within = "" if form == "one GPU" else "within" if real["device_bytes"] <= budget else "OVER"
         shown = "  ".join(f"{loss:.5f}" for loss in losses)
         print(
-            f"{form:<10} device {real['device_bytes'] / gib:6.2f} GiB {within:<6}  step {real['step_us'] / 1e3:7.1f} ms  "
-            f"losses {shown}  off by {off:.1e}",
+            f"{form:<10} device {real['device_bytes'] / gib:6.2f} GiB {within:<6}  "
+            f"step {real['step_us'] / 1e3:7.1f} ms  losses {shown}  off by {off:.1e}",
             flush=True,
         )
 
@@ -222,6 +221,7 @@ def _losses(real: dict[str, Any], form: str) -> list[float]:
 
 
 def main() -> None:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(dest="command", required=True)
     made = commands.add_parser("plan")

@@ -1,4 +1,4 @@
-"""What the scripts about plans share: models of the zoo, runs of them under levers one after the other, and their rows."""
+"""What the scripts about plans share: runs of the zoo's models under levers, one after the other, and their rows."""
 
 from __future__ import annotations
 

@@ -51,12 +51,12 @@ def work_out(plans: Path, folder: Path) -> None:
 
 def estimated(model: str, batch: int) -> dict[str, Any]:
     """Memory, time and trade-offs of a model by torch's own tools."""
+    from fit_runs import blocks_of, make_of
     from torch._subclasses import FakeTensorMode
     from torch.distributed._tools.ilp_utils import aggregate_stats, parse_module_info
     from torch.distributed._tools.mem_tracker import MemTracker
     from torch.distributed._tools.runtime_estimator import RuntimeEstimator
     from torch.distributed._tools.sac_estimator import SACEstimator
-    from fit_runs import blocks_of, make_of
 
     from gpuheap._fit.program import as_program
 

@@ -3,7 +3,8 @@
 On a recording, no GPU needed: :func:`explain`, :func:`html`, :func:`convert`, and :func:`main`, which is the command
 ``gpuheap``. Before a program runs: :func:`fit` says whether it will fit, and plans what makes it. In a running program:
 :func:`record`, :func:`step`, :func:`watch`, :func:`doctor`, :func:`holders`, :func:`release`, :func:`scope`,
-:func:`isolate`, :func:`find_batch_size` and :func:`prefetch`. ``help(gpuheap.record)`` and its like say everything about a call.
+:func:`isolate`, :func:`find_batch_size` and :func:`prefetch`. ``help(gpuheap.record)`` and its like say everything
+about a call.
 
 Importing this package imports no framework, and neither does a call, unless the program has it already. Every name
 is loaded when it is first used.

@@ -61,7 +61,7 @@ class _Fit:
             device: the type of GPU, as ``"H200"``; by default that of this machine if there is one, else an H200.
             verify: whether to run the plan for some steps on the GPU, in a process of its own: ``plan.verified``.
             batch: samples a step, over all GPUs; by default those of the batch that ``make`` returns.
-            must: levers that the plan has to have, as objects with their name, ``{"lever": "accumulate", "factor": 4}``.
+            must: levers that the plan has to have, as ``{"lever": "accumulate", "factor": 4}``.
             without: names of levers that it must not have; ``"all"``: predict, plan nothing.
             allow: levers that it may use although they change results: ``"autocast"``, ``"parameters"``,
                 ``"optimizer_state"``, ``"8bit"``, ``"4bit"``.

@@ -288,7 +288,7 @@ def test_the_step_in_backward_goes_with_schedulers_and_hooks() -> None:
         model, optimizer, batch = program()
         applied = apply(levers, model, optimizer)
         calls: list[str] = []
-        optimizer.register_step_post_hook(lambda *_: calls.append("stepped"))
+        optimizer.register_step_post_hook(lambda *_, calls=calls: calls.append("stepped"))
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
         torch.manual_seed(2)
         for _ in range(3):

@@ -1,4 +1,4 @@
-"""Plans in Python: what they say, the lines that change, how a program is started, and clear words when it goes wrong."""
+"""Plans in Python: what they say, the lines that change, how programs are started, and what is said of mistakes."""
 
 from __future__ import annotations
 
@@ -109,7 +109,8 @@ def test_a_plan_that_cannot_be_saved_leaves_nothing(tmp_path: Path) -> None:
         ([{"lever": "shard", "form": "fsdp2", "gpus": 4}], "torchrun --standalone --nproc-per-node=4 train.py"),
         (
             [{"lever": "allocator", "conf": "expandable_segments:True"}, {"lever": "spill", "bytes": 4096}],
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True gpuheap run --budget 12884901888 --spill 4096 -- python train.py",
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "
+            "gpuheap run --budget 12884901888 --spill 4096 -- python train.py",
         ),
     ],
 )
@@ -299,7 +300,7 @@ def test_planning_from_a_function(tmp_path: Path) -> None:
     must = [{"lever": "accumulate", "factor": 2}]
     plan = gpuheap.fit(f"{tmp_path / 'train.py'}:make", "40GiB", device="H200", must=must)
     assert {"lever": "accumulate", "factor": 2} in plan.levers
-    with pytest.raises(gpuheap.Error, match="is no function|has no 'nothing'"):
+    with pytest.raises(gpuheap.Error, match="has no 'nothing'"):
         gpuheap.fit(f"{tmp_path / 'train.py'}:nothing", "1GiB", device="H200")
 
 

@@ -115,15 +115,14 @@ def _loop(tree: ast.Module, optimizer: str) -> list[ast.stmt] | None:
     for node in ast.walk(tree):
         for field in ("body", "orelse"):
             body = getattr(node, field, None)
-            if isinstance(body, list) and any(_called(one) == (None, "backward") for one in map(_any_owner, body)):
-                if any(_called(one) == (optimizer, "step") for one in body):
-                    return body
+            calls = [_called(one) for one in body] if isinstance(body, list) else []
+            if (optimizer, "step") in calls and any(call is not None and call[1] == "backward" for call in calls):
+                return body
     return None
 
 
-def _called(statement: Any) -> tuple[str | None, str] | None:
-    if isinstance(statement, tuple):
-        return statement
+def _called(statement: Any) -> tuple[str, str] | None:
+    """The names of a statement that is `name.method(...)`."""
     if (
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Call)
@@ -132,11 +131,6 @@ def _called(statement: Any) -> tuple[str | None, str] | None:
     ):
         return statement.value.func.value.id, statement.value.func.attr
     return None
-
-
-def _any_owner(statement: Any) -> tuple[None, str] | None:
-    found = _called(statement)
-    return None if found is None else (None, found[1])
 
 
 def _lead(body: list[ast.stmt], lines: list[str], optimizer: str, edits: dict[int, tuple[int, list[str]]]) -> None:

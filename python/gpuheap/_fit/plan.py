@@ -81,7 +81,7 @@ class Plan:
 
     @property
     def front(self) -> list[dict[str, Any]]:
-        """Time against memory: for each budget from which on it is the fastest, a plan. Needs ``fit(..., front=True)``."""
+        """Time against memory: for each budget the fastest plan. Needs ``fit(..., front=True)``."""
         return list(self._found.get("front", []))
 
     @property
@@ -105,7 +105,7 @@ class Plan:
         return diff(self._found, self.levers, program, plan)
 
     def torchrun(self, program: str = "train.py") -> str:
-        """The line that starts the program: one process for each GPU, the variables it needs, `gpuheap run` if it spills."""
+        """The line that starts the program: its variables, `gpuheap run` if it spills, one process for each GPU."""
         from gpuheap._fit.start import start_line
 
         return start_line(self.levers, program, self.budget_bytes)

@@ -1,4 +1,4 @@
-"""Models of libraries by name, with random weights and data: `torchvision:resnet152`, `timm:...`, `transformers:...`."""
+"""Models of libraries by name, with random weights and data, such as `torchvision:resnet152`."""
 
 from __future__ import annotations
 

@@ -134,10 +134,7 @@ class Applied:
         if is_whole_step(self.loss):
             return self.loss(self.model, self.optimizer, batch)
         self.zero_grad()
-        if target.pipeline is not None:
-            loss = target.pipeline.step(batch)
-        else:
-            loss = self._passes(batch)
+        loss = target.pipeline.step(batch) if target.pipeline is not None else self._passes(batch)
         self._step_optimizers()
         return loss
 

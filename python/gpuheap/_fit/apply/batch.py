@@ -15,7 +15,8 @@ __all__ = ["batch_size", "split", "weigh", "weight_of"]
 
 def batch_size(batch: Any) -> int:
     """The number of samples: the first dimension that most tensors of the batch share."""
-    sizes: list[int] = [int(leaf.shape[0]) for leaf in pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.dim()]
+    leaves = pytree.tree_leaves(batch)
+    sizes: list[int] = [int(leaf.shape[0]) for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()]
     if not sizes:
         raise LeverError(
             "the batch has no tensor with a first dimension, so it cannot be split",
@@ -62,7 +63,7 @@ def weight_of(model: Any, loss: Any, batch: Any) -> Any:
     if shifted:
         labels = labels[..., 1:]
     counted = labels != ignored
-    class_weight = getattr(loss, "weight", None)
+    class_weight: Any = getattr(loss, "weight", None)
     if isinstance(class_weight, torch.Tensor):
         chosen = class_weight.to(labels.device)[labels.clamp(0, len(class_weight) - 1)]
         return (chosen * counted).sum().double()

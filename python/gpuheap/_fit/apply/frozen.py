@@ -27,7 +27,7 @@ class FrozenLinear(torch.nn.Module):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def of(cls, linear: Any, bits: int, group: int) -> FrozenLinear:
-        """Quantize a `torch.nn.Linear`, symmetrically, to the nearest; one scale a row where groups do not divide it."""
+        """Quantize a `torch.nn.Linear` to the nearest, symmetrically; one scale a row where groups do not divide it."""
         weight = linear.weight.detach()
         rows, columns = weight.shape
         size = group if bits == 4 and columns % group == 0 else columns

@@ -50,7 +50,7 @@ def _check_fused(optimizer: Any, name: str) -> None:
         for parameter in group["params"]:
             if parameter.device.type not in ("cuda", "cpu", "mps", "xpu") or not parameter.is_floating_point():
                 raise LeverError(
-                    f"a fused {name} needs floating parameters on a GPU; one is {parameter.dtype} on {parameter.device}",
+                    f"a fused {name} takes floating parameters, and not {parameter.dtype} on {parameter.device}",
                     "Move the model before the plan is applied.",
                 )
 

@@ -36,8 +36,8 @@ def apply(target: Target, lever: Mapping[str, Any]) -> None:
     """Keep the state rounded."""
     stream(target, target.optimizer, _Rounded(), whole(lever, "chunk_bytes", 1, CHUNK_BYTES))
     target.notes.append(
-        "The optimizer's state is bfloat16 between steps, rounded at random so that small updates add up; losses differ "
-        "from those of float32 by that noise."
+        "The optimizer's state is bfloat16 between steps, rounded at random so that small updates add up; losses "
+        "differ from those of float32 by that noise."
     )
 
 

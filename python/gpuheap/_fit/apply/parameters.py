@@ -32,7 +32,7 @@ def check(target: Target, lever: Mapping[str, Any]) -> None:
 
 
 def apply(target: Target, lever: Mapping[str, Any]) -> None:
-    """Convert parameters in place, each still the same object; buffers follow unless accuracy needs them as they are."""
+    """Convert parameters in place, each still the same object; buffers follow unless accuracy needs float32."""
     for module in target.model.modules():
         if isinstance(module, _KEPT):
             continue

@@ -27,7 +27,7 @@ def require_ranks(gpus: int, what: str) -> None:
             f"{what} needs {gpus} processes that know each other, and `torch.distributed` is not initialised",
             "Call `torch.distributed.init_process_group()` before the plan is applied."
             if started
-            else f"Start the program as `{torchrun_line(gpus)}`, and call `torch.distributed.init_process_group()` in it.",
+            else f"Start it as `{torchrun_line(gpus)}`, and call `torch.distributed.init_process_group()` in it.",
         )
     size = dist.get_world_size()
     if size != gpus:

@@ -24,7 +24,7 @@ def check(target: Target, lever: Mapping[str, Any]) -> None:
     device = target.device
     if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0):
         raise LeverError(
-            f"{WHAT} needs a GPU with sparse tensor cores (compute capability 8.0 or later), and the model is on {device}",
+            f"{WHAT} needs a GPU with sparse tensor cores (compute capability 8.0), and the model is on {device}",
             "Leave it out.",
         )
     layers = _layers(target.model)

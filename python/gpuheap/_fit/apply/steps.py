@@ -26,8 +26,6 @@ def check_independent(optimizer: Any, what: str) -> None:
             "treat each for itself",
             "Use an optimizer of `torch.optim` such as AdamW, or leave the lever out.",
         )
-    if not hasattr(plain_step(optimizer), "__call__"):
-        raise LeverError(f"{what}: {kind.__name__} has no step", "Use an optimizer of `torch.optim`.")
 
 
 def plain_step(optimizer: Any) -> Callable[..., Any]:
