@@ -135,9 +135,8 @@ def table(out: Path) -> None:
         evaluated = next(
             (row["real"] for row in own if row["kind"] == "gradients" and "error" not in row["real"]), None
         )
-        print(
-            f"\n{model}, batch {MODELS[model]}\n\n| | peak allocated | peak reserved | step |\n| --- | --- | --- | --- |"
-        )
+        print(f"\n{model}, batch {MODELS[model]}\n\n| | peak allocated | peak reserved | step |")
+        print("| --- | --- | --- | --- |")
         for row in own:
             real, to = row["real"], evaluated if row["kind"] == "evaluate" else base
             if "error" in real or real.get("out_of_memory"):

@@ -11,6 +11,8 @@ from gpuheap._bytes import bytes_text, signed_bytes_text
 __all__ = ["explain", "title"]
 
 _VERDICTS = {"fits": "FITS", "fits_with_spill": "FITS WITH SPILL", "does_not_fit": "DOES NOT FIT"}
+# What else is in a lever of a plan.
+_SAID_ELSEWHERE = ("lever", "modules", "keep", "saves_bytes", "costs_us", "what", "why", "code")
 _WIDTH = 100
 _HOLDERS = 5
 
@@ -59,7 +61,7 @@ def title(lever: Mapping[str, Any]) -> str:
     """A lever in a few words."""
     if lever.get("what"):
         return str(lever["what"])
-    values = [str(value) for name, value in lever.items() if name not in ("lever", "modules", "keep", "why", "code")]
+    values = [str(value) for name, value in lever.items() if name not in _SAID_ELSEWHERE]
     modules = lever.get("modules")
     if modules:
         values.append(f"{len(modules)} modules")

@@ -68,7 +68,7 @@ def linear_cross_entropy(
 
 
 def _torch_has_it(hidden: Any, weight: Any, reduction: str, label_smoothing: float) -> bool:
-    """Whether PyTorch's own does exactly this: by chunks it takes no smoothing, and computes in the type it is given."""
+    """Whether PyTorch's own does exactly this: by chunks it smooths nothing, and computes in the type it is given."""
     if not hasattr(torch.nn, "LinearCrossEntropyOptions") or reduction == "none" or label_smoothing:
         return False
     return bool(hidden.shape[0] and hidden.dtype == weight.dtype == torch.float32)

@@ -144,18 +144,19 @@ class Offloader:
         while self._leaving:
             self._release_oldest()
         saved = kept.saved
-        if saved.device_copy is None:
-            self._fetch(saved)
+        copy = saved.device_copy
+        if copy is None:
+            copy = self._fetch(saved)
         saved.take()
         tensor = torch.empty(0, dtype=kept.dtype, device=self.device)
-        tensor.set_(saved.device_copy.untyped_storage(), kept.offset, kept.shape, kept.stride)
+        tensor.set_(copy.untyped_storage(), kept.offset, kept.shape, kept.stride)
         self._fetch_ahead(saved.place)
         return tensor
 
-    def _fetch(self, saved: _Saved) -> None:
+    def _fetch(self, saved: _Saved) -> Any:
         if not self.streams:
             saved.device_copy = saved.host.clone()
-            return
+            return saved.device_copy
         # Taken on the program's stream, so that it is freed there as any other tensor.
         now = torch.cuda.current_stream(self.device)
         saved.device_copy = torch.empty(saved.bytes, dtype=torch.uint8, device=self.device)
@@ -164,6 +165,7 @@ class Offloader:
         with torch.cuda.stream(self.back):
             saved.device_copy.copy_(saved.host, non_blocking=True)
             saved.arrived = self.back.record_event()
+        return saved.device_copy
 
     def _fetch_ahead(self, place: int) -> None:
         """Start the copies that backward will ask for next, within the window."""
