@@ -38,7 +38,7 @@ def work_out(plans: Path, folder: Path) -> None:
         begun = time.perf_counter()
         try:
             if row["model"] not in known:
-                known[row["model"]] = estimated(row["model"], row["batch"])
+                known[row["model"]] = _tried(row["model"], row["batch"])
             found = chosen(known[row["model"]], row["fit"]["budget_bytes"])
         except ImportError as error:
             found = {"error": f"sac_milp cannot run here: {error}"}
@@ -47,6 +47,14 @@ def work_out(plans: Path, folder: Path) -> None:
         found["sac_seconds"] = time.perf_counter() - begun
         out.write_text(json.dumps(found), encoding="utf-8")
         print(out.name, {key: value for key, value in found.items() if key != "modules"}, flush=True)
+
+
+def _tried(model: str, batch: int) -> dict[str, Any]:
+    """The estimate, once more if need be: torch's tool tells storages apart by numbers that are used again."""
+    try:
+        return estimated(model, batch)
+    except ValueError:
+        return estimated(model, batch)
 
 
 def estimated(model: str, batch: int) -> dict[str, Any]:
@@ -92,6 +100,7 @@ def estimated(model: str, batch: int) -> dict[str, Any]:
         with sac(estimate_mode_type="operator-level-cost-model"):
             loss = loss_outside()
         loss.backward()
+        _forget_without_backward(net, tracker, runtime)
         info = aggregate_stats(net, tracker, runtime, sac, torch.device(device))
         state = sum(
             value.numel() * value.element_size()
@@ -107,6 +116,18 @@ def estimated(model: str, batch: int) -> dict[str, Any]:
         "root": root,
         "blocks": [f"{root}.{name}" for name in blocks_of(model)],
     }
+
+
+def _forget_without_backward(net: Any, tracker: Any, runtime: Any) -> None:
+    """Take modules that no gradient passes through, such as tables of positions, out of what the solver sees."""
+    names = {module: f"{type(net).__name__}.{name}".rstrip(".") for name, module in net.named_modules()}
+    for module, stats in list(tracker.memory_tracking.items()):
+        if any(state.name == "PRE_BW" for state in stats.snapshots):
+            continue
+        tracker.memory_tracking.pop(module)
+        for order in ("mod_fw_pre_order", "mod_fw_post_order", "mod_bw_pre_order", "mod_bw_post_order"):
+            kept = [one for one in getattr(runtime, order) if one != names.get(module)]
+            setattr(runtime, order, kept)
 
 
 def chosen(known: dict[str, Any], budget: int) -> dict[str, Any]:

@@ -35,8 +35,8 @@ def apply(target: Target, lever: Mapping[str, Any]) -> None:
     """Prune layer by layer, so that there is never more than one mask; parameters stay the objects that they are."""
     before = true_size(target.model)[0]
     for module in _layers(target.model):
-        kept = module.weight.detach().clone()
-        target.undo_by(partial(module.weight.data.copy_, kept))
+        # Pruning gives the parameter another tensor, so the one of before is all that is needed to go back.
+        target.undo_by(partial(setattr, module.weight, "data", module.weight.data))
         prune.l1_unstructured(module, "weight", amount=fraction(lever, "amount"))
         prune.remove(module, "weight")
     size, zeros = true_size(target.model)
