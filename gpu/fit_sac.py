@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -102,6 +103,11 @@ def estimated(model: str, batch: int) -> dict[str, Any]:
         loss.backward()
         _forget_without_backward(net, tracker, runtime)
         info = aggregate_stats(net, tracker, runtime, sac, torch.device(device))
+        for stats in info["mod_stats"]:
+            figures = [*stats["slopes"], *stats["intercepts"], *stats["breakpoints"]]
+            if not all(map(math.isfinite, figures)):
+                # A fit through too few points: the solver takes no such number, so the module is left whole.
+                stats.update(is_leaf=True, n_segments=0, slopes=[], intercepts=[], breakpoints=[])
         state = sum(
             value.numel() * value.element_size()
             for entry in optimizer.state.values()
