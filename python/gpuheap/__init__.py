@@ -1,9 +1,10 @@
 """Explains GPU memory, gives it back and keeps it healthy.
 
 On a recording, no GPU needed: :func:`explain`, :func:`html`, :func:`convert`, and :func:`main`, which is the command
-``gpuheap``. In a running program: :func:`record`, :func:`step`, :func:`watch`, :func:`doctor`, :func:`holders`,
-:func:`release`, :func:`scope`, :func:`isolate`, :func:`find_batch_size` and :func:`prefetch`. ``help(gpuheap.record)``
-and its like say everything about a call.
+``gpuheap``. Before a program runs: :func:`fit` says whether it will fit, and plans what makes it. In a running program:
+:func:`record`, :func:`step`, :func:`watch`, :func:`doctor`, :func:`holders`, :func:`release`, :func:`scope`,
+:func:`isolate`, :func:`find_batch_size` and :func:`prefetch`. ``help(gpuheap.record)`` and its like say everything
+about a call.
 
 Importing this package imports no framework, and neither does a call, unless the program has it already. Every name
 is loaded when it is first used.
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from gpuheap.explain import explain as explain
     from gpuheap.explain import html as html
     from gpuheap.explain import main as main
+    from gpuheap.fit import Fit as Fit
+    from gpuheap.fit import Plan as Plan
+    from gpuheap.fit import fit as fit
     from gpuheap.holders import holders as holders
     from gpuheap.isolate import Isolate as Isolate
     from gpuheap.isolate import IsolateCrash as IsolateCrash
@@ -52,6 +56,7 @@ _EXPORTS = {
     "BatchSizeError": "gpuheap.batch_size",
     "BudgetExceeded": "gpuheap.scope",
     "Error": "gpuheap.errors",
+    "Fit": "gpuheap.fit",
     "Health": "gpuheap.watch",
     "Isolate": "gpuheap.isolate",
     "IsolateCrash": "gpuheap.isolate",
@@ -60,11 +65,13 @@ _EXPORTS = {
     "IsolateTimeout": "gpuheap.isolate",
     "LeakError": "gpuheap.scope",
     "LeakWarning": "gpuheap.scope",
+    "Plan": "gpuheap.fit",
     "Recording": "gpuheap.record",
     "convert": "gpuheap.explain",
     "doctor": "gpuheap.doctor",
     "explain": "gpuheap.explain",
     "find_batch_size": "gpuheap.batch_size",
+    "fit": "gpuheap.fit",
     "holders": "gpuheap.holders",
     "html": "gpuheap.explain",
     "isolate": "gpuheap.isolate",
@@ -82,6 +89,7 @@ __all__ = [
     "BatchSizeError",
     "BudgetExceeded",
     "Error",
+    "Fit",
     "Health",
     "Isolate",
     "IsolateCrash",
@@ -90,12 +98,14 @@ __all__ = [
     "IsolateTimeout",
     "LeakError",
     "LeakWarning",
+    "Plan",
     "Recording",
     "__version__",
     "convert",
     "doctor",
     "explain",
     "find_batch_size",
+    "fit",
     "holders",
     "html",
     "isolate",

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, final
 _Path = str | PathLike[str]
 _Moment = Literal["peak", "peak-reserved", "oom", "end"]
 
-__all__ = ["Monitor", "convert", "demo", "explain", "html", "main", "save", "version"]
+__all__ = ["Monitor", "convert", "demo", "explain", "fit_plan", "html", "main", "save", "version"]
 
 version: Final[str]
 """The version of gpuheap."""
@@ -54,6 +54,24 @@ def html(
 
 def main(arguments: Sequence[str], /) -> int:
     """What :func:`gpuheap.main` calls."""
+
+def fit_plan(traces: str | bytes | Sequence[str | bytes], options: str, /) -> str:
+    """Return the plan, as JSON, for a model from its trace, or from traces of it at several batch sizes.
+
+    ``traces`` are JSON, plain, gzip or zstd; traces with levers applied beforehand name them in ``applied``.
+    ``options`` is a JSON object; all of these may be left out:
+
+    - ``budget_bytes``: what the program may take of each device, its context included; all of the device if left out
+    - ``device``: its type, such as ``H200``; ``device_file``: where to read more types; ``gpus``: how many
+    - ``batch``: samples a step, on all devices together
+    - ``conf``: settings of the allocator, as in ``PYTORCH_CUDA_ALLOC_CONF``
+    - ``set``: levers that the plan must have; ``without``: names of those that it may not have; ``allow``: names of those
+      that it may have although they change results
+    - ``front``: whether to work out time against memory, too
+    - ``calibration``: where a calibration of the device is kept
+
+    Raises :class:`gpuheap.Error` if a trace or an option cannot be used.
+    """
 
 def demo() -> bytes:
     """Return a recording of a small program that leaks, as PyTorch wrote it (compressed)."""

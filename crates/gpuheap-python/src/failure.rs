@@ -44,6 +44,11 @@ impl Failure {
         Self::new(&error, hint)
     }
 
+    pub(crate) fn fit(error: gpuheap_fit::Error) -> Self {
+        let hint = error.hint();
+        Self::new(&error, hint)
+    }
+
     pub(crate) fn report(error: gpuheap_report::Error) -> Self {
         Self::new(&error, None)
     }

@@ -6,6 +6,7 @@
 
 mod failure;
 mod files;
+mod fit;
 mod record;
 mod watch;
 mod work;
@@ -44,7 +45,8 @@ enum Amount {
 mod core_module {
     use super::{
         Amount, Arc, DEMO, ExitCode, Failure, OsString, PathBuf, Py, PyAny, PyAnyMethods as _, PyBackedBytes, PyModule,
-        PyModuleMethods as _, PyResult, Python, Source, files, options, own, page, read, record, work, write_recording,
+        PyModuleMethods as _, PyResult, Python, Source, files, fit, options, own, page, read, record, work,
+        write_recording,
     };
     use pyo3::pyfunction;
     use pyo3::types::PyBytes;
@@ -123,6 +125,12 @@ mod core_module {
             // An exit code does not give its number away, but there are not many.
             Ok((0..=u8::MAX).find(|number| ExitCode::from(*number) == code).unwrap_or(1))
         })
+    }
+
+    #[pyfunction]
+    #[pyo3(signature = (traces, options, /))]
+    fn fit_plan(py: Python<'_>, traces: fit::Traces, options: String) -> PyResult<String> {
+        work::run(py, move |_| fit::plan(&traces, &options))
     }
 
     #[pyfunction]

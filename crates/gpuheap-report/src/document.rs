@@ -1,6 +1,7 @@
 //! What can be shown.
 
 use gpuheap_explain::{Diff, Report, WhatIfReport};
+use gpuheap_fit::Fit;
 use serde::Serialize;
 
 use crate::markdown;
@@ -46,6 +47,16 @@ impl Document for Diff {
 
     fn markdown(&self) -> String {
         markdown::diff::to_markdown(self)
+    }
+}
+
+impl Document for Fit {
+    fn terminal(&self, style: Style) -> String {
+        terminal::fit::render(self, style)
+    }
+
+    fn markdown(&self) -> String {
+        markdown::fit::to_markdown(self)
     }
 }
 

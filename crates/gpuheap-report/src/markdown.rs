@@ -1,6 +1,7 @@
 //! Reports as GitHub-flavoured Markdown, for issues and pull requests.
 
 pub(crate) mod diff;
+pub(crate) mod fit;
 pub(crate) mod inline;
 pub(crate) mod report;
 pub(crate) mod whatif;

@@ -1,6 +1,7 @@
 //! What the forms of a report say in the same words.
 
 pub(crate) mod diff;
+pub(crate) mod fit;
 pub(crate) mod whatif;
 
 use gpuheap_explain::{

@@ -5,6 +5,7 @@ mod classes;
 pub(crate) mod diff;
 mod facts;
 mod findings;
+pub(crate) mod fit;
 mod holders;
 mod ledger;
 mod moments;

@@ -5,6 +5,7 @@ mod completions;
 mod diff;
 mod explain;
 mod export;
+mod fit;
 mod open;
 #[cfg(target_os = "linux")]
 mod ps;
@@ -26,6 +27,7 @@ pub(crate) use completions::Completions;
 pub(crate) use diff::Diff;
 pub(crate) use explain::Explain;
 pub(crate) use export::Export;
+pub(crate) use fit::Fit;
 pub(crate) use open::Open;
 #[cfg(target_os = "linux")]
 pub(crate) use ps::Ps;
@@ -92,6 +94,11 @@ pub(crate) enum Command {
     ///
     /// Sizes are bytes, times those of the recording; where it has none, the export says so.
     Export(Export),
+    /// Know whether a model fits before it runs, and what makes it fit
+    ///
+    /// The model is traced once, without a GPU; the trace is replayed through PyTorch's allocator, with every change that
+    /// helps. The answer is the fastest plan that keeps to the budget.
+    Fit(Fit),
     /// Run a program within a memory budget, past the card's size, yielding to others
     ///
     /// No change to the program: a library of gpuheap's stands between it and the CUDA driver. Programs that use no CUDA

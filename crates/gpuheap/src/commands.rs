@@ -1,10 +1,12 @@
 //! The subcommands: one file each.
 
 mod check;
+mod check_plan;
 mod completions;
 mod diff;
 mod explain;
 mod export;
+mod fit;
 mod man;
 mod open;
 mod page;
@@ -32,11 +34,12 @@ pub(crate) fn run(cli: Cli, own: &Own) -> Result<ExitCode, Error> {
         Command::Explain(arguments) => explain::run(&arguments, cli.color),
         Command::WhatIf(arguments) => whatif::run(&arguments, cli.color),
         Command::Diff(arguments) => diff::run(&arguments, cli.color),
-        Command::Check(arguments) => check::run(&arguments),
+        Command::Check(arguments) => check::run(&arguments, own),
         Command::Open(arguments) => open::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Tui(arguments) => tui::run(&arguments, cli.color),
         Command::Export(arguments) => export::run(&arguments),
+        Command::Fit(arguments) => fit::run(&arguments, own, cli.color),
         #[cfg(target_os = "linux")]
         Command::Run(arguments) => run::run(&arguments, own),
         #[cfg(target_os = "linux")]

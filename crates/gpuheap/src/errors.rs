@@ -119,6 +119,12 @@ pub(crate) enum Error {
     #[cfg(target_os = "linux")]
     #[error(transparent)]
     Run(crate::run::Error),
+    /// A model cannot be fitted.
+    #[error(transparent)]
+    Fit(gpuheap_fit::Error),
+    /// A model cannot be traced, or a plan not verified.
+    #[error(transparent)]
+    Child(crate::fit::error::ChildError),
     /// Standard output cannot be written.
     #[error("Failed to write to standard output")]
     Print(#[source] io::Error),
@@ -138,6 +144,8 @@ impl Error {
         match self {
             Self::Import(error) => error.hint().or_else(|| missing(error)),
             Self::Serve(error) => error.hint(),
+            Self::Fit(error) => error.hint(),
+            Self::Child(error) => error.hint(),
             Self::ServeStandardInput => Some("save it to a file, or show it with `gpuheap open -`".to_owned()),
             Self::Explain(gpuheap_explain::Error::Nothing) => {
                 Some("the program allocated nothing on a GPU before the snapshot was taken".to_owned())

@@ -6,6 +6,7 @@ mod cli;
 mod commands;
 mod errors;
 mod files;
+mod fit;
 mod input;
 mod output;
 mod own;

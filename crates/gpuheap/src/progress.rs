@@ -63,6 +63,20 @@ impl Progress {
         }
     }
 
+    /// A child says what it is doing.
+    pub(crate) fn doing(&mut self, what: &str) {
+        if self.due() || self.shown {
+            self.show(&shorten_line(&gpuheap_report::sanitize(what)));
+        }
+    }
+
+    /// `done` of `of` combinations of levers are worked out.
+    pub(crate) fn planning(&mut self, done: usize, of: usize) {
+        if self.due() {
+            self.show(&format!("Planning: {done} of {of} combinations done"));
+        }
+    }
+
     /// So many bytes were written.
     pub(crate) fn written(&mut self, bytes: u64) {
         if self.due() {
@@ -122,6 +136,12 @@ fn name(path: &Path) -> String {
     }
     let name = path.file_name().map_or_else(|| "standard input".into(), |name| name.to_string_lossy());
     shorten(&gpuheap_report::sanitize(&name))
+}
+
+/// A line of somebody else's that fits on a terminal.
+fn shorten_line(line: &str) -> String {
+    const MOST: usize = 72;
+    line.chars().take(MOST).collect()
 }
 
 /// A name that leaves room for figures on a narrow terminal.

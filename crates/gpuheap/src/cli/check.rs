@@ -9,6 +9,7 @@ const AFTER: &str = "\
 Examples:
   gpuheap check snapshot.pickle --max-peak 20GiB --no-leaks
   gpuheap check rank*.pickle --budget-file gpuheap.toml --format github
+  gpuheap check --plan plan.json           does the plan of `gpuheap fit` still fit?
 
 A budget file has the same names; options on the command line win:
   max-peak = \"20GiB\"       # allocated memory
@@ -25,8 +26,20 @@ Exit codes: 0 all within the budget, 1 something is not, 2 bad input or use";
 #[command(after_help = AFTER)]
 pub(crate) struct Check {
     /// The recordings: files, folders that hold one, or `-` for standard input; all devices are checked
-    #[arg(value_name = "FILE", required = true)]
+    #[arg(value_name = "FILE", required_unless_present = "plan", conflicts_with = "plan")]
     pub(crate) files: Vec<PathBuf>,
+
+    /// Check a plan of `gpuheap fit --json` instead: trace its model again, and see whether the plan still fits
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["max_peak", "max_reserved", "max_waste", "no_leaks", "budget_file"])]
+    pub(crate) plan: Option<PathBuf>,
+
+    /// With `--plan`: this trace instead of one that is made now; may be repeated
+    #[arg(long = "trace", value_name = "FILE", requires = "plan")]
+    pub(crate) traces: Vec<PathBuf>,
+
+    /// With `--plan`: the Python that has the model's packages
+    #[arg(long, value_name = "PATH", requires = "plan")]
+    pub(crate) python: Option<PathBuf>,
 
     /// The most allocated memory: `20GiB`, `24GB` or bytes
     #[arg(long, value_name = "SIZE", value_parser = super::limit)]

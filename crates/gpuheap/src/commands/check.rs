@@ -11,12 +11,16 @@ use gpuheap_report::{CheckReport, CheckedRecording, check};
 use crate::budget::budget;
 use crate::cli::{Check, Format};
 use crate::errors::Error;
+use crate::own::Own;
 use crate::{input, output};
 
 /// Something does not keep to the budget.
 const VIOLATED: u8 = 1;
 
-pub(super) fn run(arguments: &Check) -> Result<ExitCode, Error> {
+pub(super) fn run(arguments: &Check, own: &Own) -> Result<ExitCode, Error> {
+    if let Some(plan) = &arguments.plan {
+        return super::check_plan::run(plan, arguments, own);
+    }
     let budget = budget(arguments)?;
     let mut recordings = Vec::new();
     for file in &arguments.files {

@@ -1,0 +1,598 @@
+//! The answer: whether it fits, and what to do if it does not.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::blocks::{Uses, blocks};
+use crate::cost::StepTime;
+use crate::device::{Calibration, Device};
+use crate::error::Error;
+use crate::holders::{Holder, holders};
+use crate::levers::{Lever, code};
+use crate::plan::{Found, Limits, Planner, Variant, normalizes_over_batches};
+use crate::program::Program;
+use crate::replay::Replayed;
+use crate::trace::{Class, Event, Phase, Source, Unknown};
+
+/// What a fit says it is, as JSON.
+pub const SCHEMA: &str = "gpuheap.fit/1";
+/// How far off a peak can be where nobody verified one on the device.
+const UNVERIFIED: f64 = 0.03;
+/// Holders that are named.
+const HOLDERS: usize = 8;
+/// Points of the front, at most.
+const POINTS: usize = 12;
+
+/// What to fit.
+#[derive(Clone, Debug)]
+pub struct FitOptions {
+    /// The device.
+    pub device: Device,
+    /// What was found out about it.
+    pub calibration: Option<Calibration>,
+    /// Bytes that the program may take of the device, its context included; none for all of the device.
+    pub budget: Option<u64>,
+    /// What limits the search.
+    pub limits: Limits,
+    /// Whether to work out the front of time against memory, too.
+    pub front: bool,
+}
+
+/// Options as Python gives them.
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct JsonOptions {
+    budget_bytes: Option<u64>,
+    device: String,
+    device_file: Option<PathBuf>,
+    calibration: Option<PathBuf>,
+    gpus: u32,
+    batch: Option<u64>,
+    conf: Option<String>,
+    set: Vec<Lever>,
+    without: Vec<String>,
+    allow: Vec<String>,
+    workspace: Option<String>,
+    front: bool,
+}
+
+impl Default for JsonOptions {
+    fn default() -> Self {
+        Self {
+            budget_bytes: None,
+            device: "H200".to_owned(),
+            device_file: None,
+            calibration: None,
+            gpus: 1,
+            batch: None,
+            conf: None,
+            set: Vec::new(),
+            without: Vec::new(),
+            allow: Vec::new(),
+            workspace: None,
+            front: false,
+        }
+    }
+}
+
+impl FitOptions {
+    /// Reads options from a JSON object; what it does not name has its default.
+    pub fn from_json(text: &str) -> Result<Self, Error> {
+        let options: JsonOptions = serde_json::from_str(text).map_err(Error::Options)?;
+        Ok(Self {
+            device: Device::find(&options.device, options.device_file.as_deref())?,
+            calibration: options.calibration.as_deref().map(Calibration::read).transpose()?,
+            budget: options.budget_bytes,
+            limits: Limits {
+                conf: options.conf,
+                gpus: options.gpus,
+                batch: options.batch,
+                set: options.set,
+                without: options.without,
+                allow: options.allow,
+                workspace: options.workspace,
+            },
+            front: options.front,
+        })
+    }
+}
+
+/// Whether it fits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// With the plan, which may be empty.
+    Fits,
+    /// With the plan, if what is left over lies on the host.
+    FitsWithSpill,
+    /// Not with any plan.
+    DoesNotFit,
+}
+
+/// A peak of memory.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Peak {
+    /// The most allocated bytes, as PyTorch counts them.
+    pub allocated_bytes: u64,
+    /// The most reserved bytes.
+    pub reserved_bytes: u64,
+    /// With the context and the libraries: what the device has to have.
+    pub device_bytes: u64,
+    /// The least that it may turn out to be.
+    pub low: u64,
+    /// The most that it may turn out to be.
+    pub high: u64,
+    /// The phase of the most allocated bytes.
+    pub phase: Phase,
+    /// The step of it.
+    pub step: u32,
+    /// The module that was at work, empty outside of all.
+    pub module: String,
+    /// The event, in the program with the plan.
+    pub event: usize,
+    /// Who holds it then, largest first.
+    pub holders: Vec<Holder>,
+    /// The time of a step, in microseconds.
+    pub step_us: f64,
+}
+
+/// The most of one phase.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PhaseReport {
+    /// The step.
+    pub step: u32,
+    /// The phase.
+    pub phase: Phase,
+    /// The most allocated bytes.
+    pub allocated_bytes: u64,
+    /// The most reserved bytes.
+    pub reserved_bytes: u64,
+}
+
+/// A lever of a plan.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct PlannedLever {
+    /// The lever.
+    #[serde(flatten)]
+    pub lever: Lever,
+    /// Bytes of the reserved peak that it saves: how much more the plan would take without it.
+    pub saves_bytes: i64,
+    /// Microseconds that it costs a step; negative where it is faster.
+    pub costs_us: f64,
+    /// What it is, in a few words.
+    pub what: String,
+    /// Why it is in the plan.
+    pub why: String,
+    /// The code that turns it on.
+    pub code: String,
+}
+
+/// A point of time against memory.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct FrontPoint {
+    /// The smallest budget in bytes that has this plan.
+    pub budget_bytes: u64,
+    /// Its step, in microseconds.
+    pub step_us: f64,
+    /// Its levers.
+    pub plan: Vec<Lever>,
+}
+
+/// How good the plan is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Optimality {
+    /// `optimal` or `bounded`.
+    pub kind: String,
+    /// Over what.
+    pub over: String,
+}
+
+/// The batch of a fit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct FitBatch {
+    /// Samples a step.
+    pub size: u64,
+}
+
+/// The answer.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Fit {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Where the trace is from.
+    pub source: Source,
+    /// The batch.
+    pub batch: FitBatch,
+    /// The device.
+    pub device: String,
+    /// How many of them.
+    pub gpus: u32,
+    /// Whether it fits.
+    pub verdict: Verdict,
+    /// The budget of one device, in bytes.
+    pub budget_bytes: u64,
+    /// What the context and the libraries take of it.
+    pub context_bytes: u64,
+    /// The settings of the allocator that were given; a plan may have others.
+    pub conf: String,
+    /// The model as it is.
+    pub baseline: Peak,
+    /// The model with the plan.
+    pub peak: Peak,
+    /// Its phases.
+    pub phases: Vec<PhaseReport>,
+    /// The plan; empty where it fits as it is.
+    pub plan: Vec<PlannedLever>,
+    /// The time of a step with the plan, in microseconds.
+    pub step_us: f64,
+    /// How good the plan is.
+    pub optimality: Optimality,
+    /// The smallest budget that some plan keeps to, in bytes.
+    pub smallest_budget_bytes: Option<u64>,
+    /// Time against memory, from the most memory to the least.
+    pub front: Vec<FrontPoint>,
+    /// What could not be traced.
+    pub unknown: Vec<Unknown>,
+    /// What else the reader should know.
+    pub notes: Vec<String>,
+}
+
+/// Answers for a model whose traces are `variants`, of which the first is the model as it is. `progress` hears how many of
+/// how many combinations of levers are worked out.
+pub fn fit(variants: &[Variant], options: &FitOptions, progress: &mut dyn FnMut(usize, usize)) -> Result<Fit, Error> {
+    let mut planner = Planner::new(variants, &options.device, options.calibration.as_ref(), &options.limits)?;
+    let answer = {
+        let frame = Frame::new(variants, options);
+        if options.limits.set.is_empty() && options.limits.gpus <= 1 {
+            let (program, replayed, time) = planner.baseline()?;
+            let baseline = frame.peak(&program, &replayed, time);
+            if baseline.high <= frame.budget && !options.front {
+                let fits = frame.answer(Verdict::Fits, baseline.clone(), baseline, phases(&replayed));
+                return Ok(fits);
+            }
+        }
+        frame
+    };
+    planner.explore(progress);
+    let (program, replayed, time) = planner.baseline()?;
+    let baseline = answer.peak(&program, &replayed, time);
+    drop(program);
+    let smallest = planner.smallest();
+    let smallest_bytes = smallest.as_ref().map(|found| answer.high(answer.device_bytes(&found.replayed)));
+    let as_is = options.limits.set.is_empty() && options.limits.gpus <= 1 && baseline.high <= answer.budget;
+    let found = if as_is {
+        None
+    } else {
+        answer.cap().and_then(|cap| {
+            let least = || smallest.clone().filter(|found| found.replayed.reserved <= cap);
+            planner.fastest(cap).or_else(least)
+        })
+    };
+    let mut result = match (as_is, &found) {
+        (true, _) => answer.answer(Verdict::Fits, baseline.clone(), baseline, phases(&replayed)),
+        (false, Some(found)) => answer.planned(&planner, found, Verdict::Fits, baseline),
+        (false, None) => match smallest.as_ref().filter(|_| options.budget.is_some()) {
+            Some(found) => answer.too_large(&planner, found, baseline),
+            None => answer.answer(Verdict::DoesNotFit, baseline.clone(), baseline, phases(&replayed)),
+        },
+    };
+    result.smallest_budget_bytes = smallest_bytes;
+    let blocks = planner.blocks();
+    result.optimality = optimality(found.as_ref().or(smallest.as_ref()), planner.count(), blocks, as_is);
+    if options.front {
+        result.front = answer.front(&planner, result.baseline.high, smallest_bytes);
+    }
+    if blocks == 0 {
+        result.notes.push(
+            "no chain of blocks was found: activation checkpointing works on numbered parts of a model, such as \
+             `layers.0`"
+                .to_owned(),
+        );
+    }
+    let normalizes = variants.first().and_then(|variant| variant.family.largest()).is_some_and(normalizes_over_batches);
+    if normalizes && result.verdict != Verdict::Fits {
+        result.notes.push(
+            "batches are normalized as a whole, so smaller ones would give other results: `--allow accumulate` tries them"
+                .to_owned(),
+        );
+    }
+    let one_size = variants.first().is_some_and(|variant| !variant.family.scales());
+    if one_size && result.verdict != Verdict::Fits {
+        result.notes.push("the model was traced at one batch size: accumulation was not tried".to_owned());
+    }
+    Ok(result)
+}
+
+fn phases(replayed: &Replayed) -> Vec<PhaseReport> {
+    let report = |phase: &crate::replay::PhasePeak| PhaseReport {
+        step: phase.step,
+        phase: phase.phase,
+        allocated_bytes: phase.allocated,
+        reserved_bytes: phase.reserved,
+    };
+    replayed.phases.iter().map(report).collect()
+}
+
+fn optimality(found: Option<&Found>, combinations: usize, blocks: usize, as_is: bool) -> Optimality {
+    if as_is {
+        return Optimality { kind: "optimal".to_owned(), over: "nothing has to change".to_owned() };
+    }
+    let exact = found.is_none_or(|found| found.optimal);
+    let over = format!(
+        "{combinations} combinations of levers, in each every choice for {blocks} blocks{}",
+        if exact { "" } else { ", of which the least promising were left out" }
+    );
+    Optimality { kind: if exact { "optimal" } else { "bounded" }.to_owned(), over }
+}
+
+/// What all answers about one model have in common.
+struct Frame<'a> {
+    options: &'a FitOptions,
+    source: Source,
+    batch: FitBatch,
+    unknown: Vec<Unknown>,
+    budget: u64,
+    outside: u64,
+    error: f64,
+    unbounded: u64,
+    class: String,
+}
+
+impl<'a> Frame<'a> {
+    fn new(variants: &[Variant], options: &'a FitOptions) -> Self {
+        let trace = variants.first().and_then(|variant| variant.family.largest());
+        let calibration = options.calibration.as_ref().filter(|known| known.is_for(&options.device));
+        let outside = options.device.outside_bytes(options.limits.gpus);
+        let outside = calibration.map(|known| known.context_bytes).filter(|&bytes| bytes > 0).unwrap_or(outside);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of memory")]
+        let memory = options.device.memory_bytes.value as u64;
+        let unknown = trace.map(|trace| trace.unknown.clone()).unwrap_or_default();
+        Self {
+            options,
+            source: trace.map(|trace| trace.source.clone()).unwrap_or_default(),
+            batch: FitBatch { size: options.limits.batch.or(trace.map(|trace| trace.batch.size)).unwrap_or(0) },
+            unbounded: unknown.iter().filter_map(|unknown| unknown.bound_bytes).sum(),
+            unknown,
+            budget: options.budget.unwrap_or(memory),
+            outside,
+            error: calibration.map(|known| known.peak_error).filter(|&error| error > 0.0).unwrap_or(UNVERIFIED),
+            class: trace
+                .and_then(|trace| trace.optimizer.as_ref())
+                .map(|known| known.class.clone())
+                .unwrap_or_default(),
+        }
+    }
+
+    fn device_bytes(&self, replayed: &Replayed) -> u64 {
+        replayed.reserved.saturating_add(self.outside)
+    }
+
+    /// The most that so many bytes of the device may turn out to be.
+    fn high(&self, device_bytes: u64) -> u64 {
+        let reserved = device_bytes.saturating_sub(self.outside);
+        device_bytes.saturating_add(share(reserved, self.error)).saturating_add(self.unbounded)
+    }
+
+    /// The most reserved bytes whose upper bound keeps to the budget.
+    fn cap(&self) -> Option<u64> {
+        let room = self.budget.checked_sub(self.outside)?.checked_sub(self.unbounded)?;
+        let mut cap = share(room, 1.0 / (1.0 + self.error));
+        // Rounding is not to cost the last byte.
+        while self.high(cap + 1 + self.outside) <= self.budget {
+            cap += 1;
+        }
+        Some(cap)
+    }
+
+    fn peak(&self, program: &Program<'_>, replayed: &Replayed, time: StepTime) -> Peak {
+        let device_bytes = self.device_bytes(replayed);
+        let (mut phase, mut step, mut open) = (Phase::Setup, 0, Vec::new());
+        for event in &program.events[..=replayed.event.min(program.events.len().saturating_sub(1))] {
+            match *event {
+                Event::Phase(next) => phase = next,
+                Event::Step(number) => step = number,
+                Event::Enter(module, _) => open.push(module),
+                Event::Leave(module, _) => {
+                    if let Some(at) = open.iter().rposition(|&other| other == module) {
+                        open.truncate(at);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Peak {
+            allocated_bytes: replayed.allocated,
+            reserved_bytes: replayed.reserved,
+            device_bytes,
+            low: device_bytes.saturating_sub(share(replayed.reserved, self.error)),
+            high: self.high(device_bytes),
+            phase,
+            step,
+            module: open.last().map_or_else(String::new, |&module| program.trace.module_name(module).to_owned()),
+            event: replayed.event,
+            holders: holders(program, replayed.event, HOLDERS),
+            step_us: time.total_us,
+        }
+    }
+
+    fn answer(&self, verdict: Verdict, baseline: Peak, peak: Peak, phases: Vec<PhaseReport>) -> Fit {
+        let limits = &self.options.limits;
+        let step_us = peak.step_us;
+        Fit {
+            schema: SCHEMA.to_owned(),
+            source: self.source.clone(),
+            batch: self.batch,
+            device: self.options.device.name.clone(),
+            gpus: limits.gpus.max(1),
+            verdict,
+            budget_bytes: self.budget,
+            context_bytes: self.outside,
+            conf: limits.conf.clone().unwrap_or_default(),
+            baseline,
+            peak,
+            phases,
+            plan: Vec::new(),
+            step_us,
+            optimality: Optimality { kind: "optimal".to_owned(), over: "nothing has to change".to_owned() },
+            smallest_budget_bytes: None,
+            front: Vec::new(),
+            unknown: self.unknown.clone(),
+            notes: self.notes(),
+        }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = self.source.notes.clone();
+        let unbounded = self.unknown.iter().filter(|unknown| unknown.bound_bytes.is_none());
+        notes.extend(unbounded.map(|unknown| format!("not in the figures: {} in {}", unknown.what, unknown.place)));
+        let calibrated = self.options.calibration.as_ref().is_some_and(|known| known.is_for(&self.options.device));
+        if !calibrated {
+            notes.push(format!(
+                "times are from data sheets of the {}, not from a run; `--verify` on one makes them right",
+                self.options.device.name
+            ));
+        }
+        notes
+    }
+
+    fn planned(&self, planner: &Planner<'_>, found: &Found, verdict: Verdict, baseline: Peak) -> Fit {
+        let peak = match planner.program(found) {
+            Some(program) => self.peak(&program, &found.replayed, found.time),
+            None => baseline.clone(),
+        };
+        let mut fit = self.answer(verdict, baseline, peak, phases(&found.replayed));
+        fit.plan = found
+            .levers
+            .iter()
+            .map(|lever| {
+                let (saves_bytes, costs_us) = planner.share_of(found, lever).unwrap_or((0, 0.0));
+                PlannedLever {
+                    saves_bytes,
+                    costs_us,
+                    what: lever.title(),
+                    why: why(lever).to_owned(),
+                    code: code(lever, &self.class),
+                    lever: lever.clone(),
+                }
+            })
+            .collect();
+        fit
+    }
+
+    /// No plan keeps to the budget: the smallest there is, and the rest on the host, if the budget holds at least what
+    /// operators work on at once.
+    fn too_large(&self, planner: &Planner<'_>, found: &Found, baseline: Peak) -> Fit {
+        let mut fit = self.planned(planner, found, Verdict::DoesNotFit, baseline);
+        let over = fit.peak.high.saturating_sub(self.budget);
+        let program = planner.program(found);
+        let working = program.as_ref().map_or(u64::MAX, largest_call);
+        let may_spill = !self.options.limits.without.iter().any(|name| name == "spill" || name == "all");
+        if may_spill && over > 0 && self.outside.saturating_add(working.saturating_mul(2)) <= self.budget {
+            let lever = Lever::Spill { bytes: over };
+            // What lies on the host is read or written at least once each way in a step.
+            let costs_us = 2.0 * over as f64 / self.options.device.link_bytes_per_second.value.max(1.0) * 1e6;
+            fit.verdict = Verdict::FitsWithSpill;
+            fit.step_us += costs_us;
+            fit.plan.push(PlannedLever {
+                saves_bytes: i64::try_from(over).unwrap_or(i64::MAX),
+                costs_us,
+                what: lever.title(),
+                why: why(&lever).to_owned(),
+                code: code(&lever, &self.class),
+                lever,
+            });
+        }
+        if let Some(program) = program {
+            let weights: u64 = program
+                .slots
+                .iter()
+                .filter(|slot| slot.class == Class::Parameter)
+                .map(crate::program::Slot::rounded)
+                .sum();
+            if weights.saturating_add(self.outside) > self.budget {
+                fit.notes.insert(
+                    0,
+                    format!(
+                        "the parameters alone take {} beside {} of the context",
+                        gpuheap_record::Bytes::new(weights),
+                        gpuheap_record::Bytes::new(self.outside)
+                    ),
+                );
+            }
+        }
+        fit
+    }
+
+    /// Plans for budgets from what the model takes as it is down to the smallest.
+    fn front(&self, planner: &Planner<'_>, most: u64, least: Option<u64>) -> Vec<FrontPoint> {
+        let Some(least) = least else { return Vec::new() };
+        let mut front: Vec<FrontPoint> = Vec::new();
+        let span = most.saturating_sub(least);
+        for point in 0..POINTS as u64 {
+            let budget = most - span * point / (POINTS as u64 - 1);
+            let cap = budget.saturating_sub(self.outside).saturating_sub(self.unbounded);
+            let Some(found) = planner.fastest(share(cap, 1.0 / (1.0 + self.error))) else { continue };
+            let needs = self.high(self.device_bytes(&found.replayed));
+            let step_us = found.time.total_us;
+            // A point that is no faster than one with less memory is on no front.
+            while front.last().is_some_and(|last| last.step_us >= step_us && last.budget_bytes >= needs) {
+                front.pop();
+            }
+            if front.last().is_none_or(|last| needs < last.budget_bytes) {
+                front.push(FrontPoint { budget_bytes: needs, step_us, plan: found.levers });
+            }
+        }
+        front
+    }
+}
+
+/// The most bytes that one call reads and writes.
+fn largest_call(program: &Program<'_>) -> u64 {
+    let trace = program.trace;
+    let size = |call: &crate::trace::Call| {
+        let slots = trace.inputs(call).iter().chain(trace.outputs(call));
+        let mut slots: Vec<u32> = slots.copied().collect();
+        slots.sort_unstable();
+        slots.dedup();
+        // Lists of parameters are worked on piece by piece.
+        let all = || slots.iter().map(|&slot| program.slots[slot as usize].rounded());
+        if slots.len() > 64 { all().max().unwrap_or(0) } else { all().sum() }
+    };
+    trace.calls.iter().map(size).max().unwrap_or(0)
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a size is no larger than it")]
+fn share(bytes: u64, part: f64) -> u64 {
+    (bytes as f64 * part) as u64
+}
+
+fn why(lever: &Lever) -> &'static str {
+    match lever {
+        Lever::Accumulate { .. } => "activations of a part of the batch at a time; the same step",
+        Lever::Allocator { .. } => "less of what is reserved lies idle between blocks",
+        Lever::Autocast { .. } => "products in half the bytes, and faster",
+        Lever::Parameters { .. } => "parameters, gradients and state in half the bytes",
+        Lever::Optimizer { .. } => "no temporaries of the size of all parameters, or gradients that go at once",
+        Lever::OptimizerState { .. } => "the state in half the bytes",
+        Lever::OffloadOptimizer {} => "the state is used once a step: it can wait on the host",
+        Lever::Loss { .. } => "the scores of all words are never there at once",
+        Lever::Checkpoint { .. } => "made again when the backward pass needs them",
+        Lever::SelectiveCheckpoint { .. } => "made again from the results of products, which are kept",
+        Lever::OffloadActivations { .. } => "wait on the host until the backward pass needs them",
+        Lever::Compile { .. } => "the compiler keeps what is costly to make again",
+        Lever::Shard { .. } => "each device holds a part",
+        Lever::Quantize { .. } | Lever::Prune { .. } | Lever::Sparse24 { .. } => "weights in fewer bytes",
+        Lever::InferenceMode {} => "nothing is kept for a backward pass that never comes",
+        Lever::Spill { .. } => "the last resort: what is over lies in host memory, at unchanged addresses",
+    }
+}
+
+impl Planner<'_> {
+    /// How many blocks the model as it is has.
+    fn blocks(&self) -> usize {
+        let Ok((program, ..)) = self.baseline() else { return 0 };
+        let uses = Uses::new(&program);
+        blocks(&program, &uses).len()
+    }
+}

@@ -1,0 +1,14 @@
+//! The fastest set of levers whose peak stays within a budget.
+//!
+//! Blocks come in a chain, and what is done to each is chosen exactly (`chain`); all other levers are few, and tried in
+//! every combination that makes sense (`search`). Every candidate that counts is replayed through the allocator before
+//! it is believed.
+
+mod chain;
+mod search;
+mod variants;
+
+pub use chain::{Chain, Choice, Link, Solved};
+pub(crate) use search::normalizes_over_batches;
+pub use search::{Candidate, Found, Limits, Planner, Variant};
+pub use variants::variants;

@@ -1,0 +1,658 @@
+//! All levers together: every combination that makes sense, the chain of blocks solved exactly within each.
+//!
+//! A combination without treated blocks is never slower than the same with them, so combinations are tried fastest first
+//! and the search ends at the first that cannot beat what was found. What is found has gone through the allocator.
+
+use gpuheap_alloc::torch::Config;
+
+use crate::blocks::{Block, Uses, blocks};
+use crate::cost::{CostModel, HIDDEN, StepTime};
+use crate::device::{Calibration, Device, add_workspaces};
+use crate::error::Error;
+use crate::levers::checkpoint::{Treatment, costly_ops, treat};
+use crate::levers::{Lever, OptimizerForm, ShardForm, accumulate, loss, optimizer, shard};
+use crate::plan::Chain;
+use crate::program::Program;
+use crate::replay::{Replayed, config, replay};
+use crate::scale::Family;
+use crate::trace::Trace;
+
+/// Micro-batches that are tried.
+const FACTORS: [u32; 6] = [1, 2, 4, 8, 16, 32];
+/// Chunks that the loss is tried in.
+const CHUNKS: u32 = 8;
+/// How often a choice is made again for a smaller budget, because the allocator reserves more than is alive.
+const TIGHTER: usize = 8;
+/// The settings of the allocator that are tried where none are given.
+const CONFS: [&str; 2] = ["", "expandable_segments:True"];
+/// What the search steps the budget by, in bytes, when it looks for the smallest.
+const GRAIN: u64 = 16 << 20;
+
+/// A model traced with some levers already applied.
+#[derive(Clone, Debug)]
+pub struct Variant {
+    /// The levers.
+    pub levers: Vec<Lever>,
+    /// The traces.
+    pub family: Family,
+}
+
+/// What limits the search.
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    /// Settings of the allocator that are given, if they are.
+    pub conf: Option<String>,
+    /// Devices.
+    pub gpus: u32,
+    /// The batch size; none for the one that was traced.
+    pub batch: Option<u64>,
+    /// Levers that the plan must have.
+    pub set: Vec<Lever>,
+    /// Names of levers that the plan may not have.
+    pub without: Vec<String>,
+    /// Names of levers that it may have although they change results.
+    pub allow: Vec<String>,
+    /// `CUBLAS_WORKSPACE_CONFIG`.
+    pub workspace: Option<String>,
+}
+
+/// A trace at the size of one micro-batch.
+#[derive(Debug)]
+struct Prepared {
+    levers: Vec<Lever>,
+    factor: u32,
+    trace: Trace,
+    /// Only here to compare with: the plan must have other levers.
+    is_base: bool,
+}
+
+/// A combination of all levers but those of blocks.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Spec {
+    prepared: usize,
+    form: Option<OptimizerForm>,
+    half_state: bool,
+    offload: bool,
+    chunks: Option<u32>,
+    shard: Option<ShardForm>,
+}
+
+/// A combination, and what it comes to.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    spec: Spec,
+    /// Its time without treated blocks, in microseconds.
+    pub base_us: f64,
+    /// Its chain of blocks.
+    pub chain: Chain,
+}
+
+/// A plan that was replayed.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Its levers.
+    pub levers: Vec<Lever>,
+    /// What the replay says.
+    pub replayed: Replayed,
+    /// Its time.
+    pub time: StepTime,
+    /// Whether the blocks were chosen exactly.
+    pub optimal: bool,
+    index: usize,
+    treatments: Vec<Treatment>,
+    conf: String,
+}
+
+/// Searches.
+#[derive(Debug)]
+pub struct Planner<'a> {
+    device: &'a Device,
+    calibration: Option<&'a Calibration>,
+    limits: &'a Limits,
+    prepared: Vec<Prepared>,
+    confs: Vec<(String, Config)>,
+    candidates: Vec<Candidate>,
+}
+
+impl<'a> Planner<'a> {
+    /// Prepares the search over `variants`, of which the first is the model as it is.
+    pub fn new(
+        variants: &[Variant],
+        device: &'a Device,
+        calibration: Option<&'a Calibration>,
+        limits: &'a Limits,
+    ) -> Result<Self, Error> {
+        let confs: Vec<&str> = match limits.conf.as_deref().or_else(|| limits.set.iter().find_map(conf_of)) {
+            Some(conf) => vec![conf],
+            None if limits.forbids("allocator") => vec![CONFS[0]],
+            None => CONFS.to_vec(),
+        };
+        let confs = confs.into_iter().map(|conf| Ok((conf.to_owned(), config(conf)?)));
+        let confs = confs.collect::<Result<Vec<_>, Error>>()?;
+        let prepared = prepare(variants, limits)?;
+        let mut planner = Self { device, calibration, limits, prepared, confs, candidates: Vec::new() };
+        planner.check_set()?;
+        Ok(planner)
+    }
+
+    /// Whether every lever that has to be there can be.
+    fn check_set(&mut self) -> Result<(), Error> {
+        let failed = |lever: &Lever, why: &str| Error::Lever { lever: lever.name().to_owned(), why: why.to_owned() };
+        let set = &self.limits.set;
+        let has = |name: &str| set.iter().any(|lever| lever.name() == name);
+        for lever in set {
+            match lever {
+                Lever::Optimizer { form: OptimizerForm::InBackward } if has("accumulate") => {
+                    return Err(failed(lever, "each gradient is used up at once, so gradients cannot add up"));
+                }
+                Lever::OffloadOptimizer {} if has("optimizer_state") => {
+                    return Err(failed(lever, "the state cannot be on the host and in other numbers on the device"));
+                }
+                Lever::Shard { form: ShardForm::Tensor | ShardForm::Pipeline, .. } => {
+                    return Err(failed(lever, "what a device holds then does not follow from a trace of one device"));
+                }
+                Lever::Accumulate { factor } if !self.has(|prepared| prepared.factor == *factor) => {
+                    return Err(failed(lever, "the batch has no such parts, or was traced at one size only"));
+                }
+                _ if lever.is_traced() && !self.has(|prepared| prepared.levers.contains(lever)) => {
+                    return Err(failed(lever, "no trace was made with it"));
+                }
+                Lever::Checkpoint { modules }
+                | Lever::SelectiveCheckpoint { modules, .. }
+                | Lever::OffloadActivations { modules } => {
+                    let known = self.block_names();
+                    let missing = modules.iter().find(|&name| name != "all" && !known.contains(name));
+                    if let Some(missing) = missing {
+                        let known = crate::levers::group(&known);
+                        let known = if known.is_empty() { "there are none".to_owned() } else { known };
+                        return Err(failed(lever, &format!("there is no block called `{missing}`: {known}")));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn block_names(&self) -> Vec<String> {
+        let Ok((program, ..)) = self.baseline() else { return Vec::new() };
+        let uses = Uses::new(&program);
+        blocks(&program, &uses).iter().map(|block| program.trace.module_name(block.module).to_owned()).collect()
+    }
+
+    fn has(&self, what: impl Fn(&Prepared) -> bool) -> bool {
+        self.prepared.iter().any(|prepared| !prepared.is_base && what(prepared))
+    }
+
+    /// The model as it is: its program on this device.
+    pub fn baseline(&self) -> Result<(Program<'_>, Replayed, StepTime), Error> {
+        let Some(prepared) = self.prepared.first() else {
+            return Err(Error::OneBatch { traced: 0, wanted: self.limits.batch.unwrap_or(0) });
+        };
+        let program = self.with_workspaces(&prepared.trace);
+        let given = self.limits.conf.as_deref().unwrap_or("");
+        let replayed = replay(&program, &config(given)?, None);
+        let time = self.cost(&prepared.trace).step(&program);
+        Ok((program, replayed, time))
+    }
+
+    /// Works out all combinations. `progress` hears how many of how many are done.
+    pub fn explore(&mut self, progress: &mut dyn FnMut(usize, usize)) {
+        let specs = self.specs();
+        let mut candidates = Vec::with_capacity(specs.len());
+        for (done, &spec) in specs.iter().enumerate() {
+            progress(done, specs.len());
+            candidates.extend(self.candidate(spec));
+        }
+        candidates.sort_by(|one, other| one.base_us.total_cmp(&other.base_us));
+        self.candidates = candidates;
+    }
+
+    /// How many combinations there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.candidates.len()
+    }
+
+    /// The fastest plan that reserves at most `cap` bytes. Of equally fast ones, the one with fewer levers.
+    #[must_use]
+    pub fn fastest(&self, cap: u64) -> Option<Found> {
+        let mut best: Option<Found> = None;
+        for (index, candidate) in self.candidates.iter().enumerate() {
+            // What is no faster than a plan in hand is not worth a look.
+            if best.as_ref().is_some_and(|best| candidate.base_us > best.time.total_us * 1.0001) {
+                break;
+            }
+            for (conf, config) in &self.confs {
+                let Some(found) = self.within(index, conf, config, cap) else { continue };
+                let better = best.as_ref().is_none_or(|best| {
+                    let gain = best.time.total_us - found.time.total_us;
+                    // A thousandth of the time is not worth another lever.
+                    let worth = 0.001 * best.time.total_us;
+                    gain > worth || (gain > -worth && found.levers.len() < best.levers.len())
+                });
+                if better {
+                    best = Some(found);
+                }
+            }
+        }
+        best
+    }
+
+    /// The least that any plan reserves, and that plan.
+    #[must_use]
+    pub fn smallest(&self) -> Option<Found> {
+        let mut best: Option<Found> = None;
+        let mut order: Vec<(u64, usize)> = Vec::new();
+        for (index, candidate) in self.candidates.iter().enumerate() {
+            let least = Self::least_alive(candidate);
+            order.extend(least.map(|least| (least, index)));
+        }
+        order.sort_unstable();
+        for (least, index) in order {
+            if best.as_ref().is_some_and(|best| best.replayed.reserved <= least) {
+                break;
+            }
+            let Some(solved) = self.candidates[index].chain.solve(least, 1.0) else { continue };
+            for (conf, config) in &self.confs {
+                let Some(found) = self.found(index, &solved.treatments, solved.optimal, conf, config) else { continue };
+                if best.as_ref().is_none_or(|best| found.replayed.reserved < best.replayed.reserved) {
+                    best = Some(found);
+                }
+            }
+        }
+        best
+    }
+
+    /// The program of a plan, for a closer look.
+    #[must_use]
+    pub fn program(&self, found: &Found) -> Option<Program<'_>> {
+        let spec = self.candidates.get(found.index)?.spec;
+        self.treated(spec, &found.treatments)
+    }
+
+    /// What one lever of a plan saves and costs: the plan against itself without it, where that makes sense; bytes of the
+    /// peak and microseconds, either of which can be negative.
+    #[must_use]
+    pub fn share_of(&self, found: &Found, lever: &Lever) -> Option<(i64, f64)> {
+        let mut spec = self.candidates.get(found.index)?.spec;
+        let mut treatments = found.treatments.clone();
+        let mut conf = found.conf.clone();
+        match lever {
+            Lever::Allocator { .. } => conf.clear(),
+            Lever::Optimizer { .. } => spec.form = None,
+            Lever::OptimizerState { .. } => spec.half_state = false,
+            Lever::OffloadOptimizer {} => spec.offload = false,
+            Lever::Loss { .. } => spec.chunks = None,
+            Lever::Shard { .. } => spec.shard = None,
+            Lever::Checkpoint { .. } => undo(&mut treatments, Treatment::Recompute),
+            Lever::SelectiveCheckpoint { .. } => undo(&mut treatments, Treatment::Selective),
+            Lever::OffloadActivations { .. } => undo(&mut treatments, Treatment::Offload),
+            Lever::Accumulate { .. } => spec.prepared = self.sibling(spec.prepared, 1, None)?,
+            traced => spec.prepared = self.sibling(spec.prepared, self.prepared[spec.prepared].factor, Some(traced))?,
+        }
+        let program = self.treated(spec, &treatments)?;
+        let without = replay(&program, &config(&conf).ok()?, None);
+        let time = self.cost(&self.prepared[spec.prepared].trace).step(&program);
+        let saves = i64::try_from(without.reserved).ok()? - i64::try_from(found.replayed.reserved).ok()?;
+        Some((saves, found.time.total_us - time.total_us))
+    }
+
+    /// The same trace with another number of micro-batches, or without a lever.
+    fn sibling(&self, index: usize, factor: u32, less: Option<&Lever>) -> Option<usize> {
+        let levers: Vec<&Lever> = self.prepared[index].levers.iter().filter(|&lever| Some(lever) != less).collect();
+        self.prepared
+            .iter()
+            .position(|prepared| prepared.factor == factor && prepared.levers.iter().collect::<Vec<_>>() == levers)
+    }
+
+    fn specs(&self) -> Vec<Spec> {
+        let limits = self.limits;
+        let given = |pick: &dyn Fn(&Lever) -> bool| limits.set.iter().any(pick);
+        let mut forms: Vec<Option<OptimizerForm>> = match limits.set.iter().find_map(form_of) {
+            Some(form) => vec![Some(form)],
+            None if limits.forbids("optimizer") => vec![None],
+            None => {
+                let mut forms = vec![
+                    None,
+                    Some(OptimizerForm::Fused),
+                    Some(OptimizerForm::ForLoop),
+                    Some(OptimizerForm::InBackward),
+                ];
+                if limits.allows("8bit") {
+                    forms.push(Some(OptimizerForm::EightBit));
+                }
+                if limits.allows("4bit") {
+                    forms.push(Some(OptimizerForm::FourBit));
+                }
+                forms
+            }
+        };
+        forms.dedup();
+        let offloads: &[bool] = if given(&|lever| matches!(lever, Lever::OffloadOptimizer {})) {
+            &[true]
+        } else if limits.forbids("offload_optimizer") {
+            &[false]
+        } else {
+            &[false, true]
+        };
+        let halves: &[bool] = if given(&|lever| matches!(lever, Lever::OptimizerState { .. })) {
+            &[true]
+        } else if limits.allows("optimizer_state") {
+            &[false, true]
+        } else {
+            &[false]
+        };
+        let chunks: Vec<Option<u32>> = match limits.set.iter().find_map(chunks_of) {
+            Some(chunks) => vec![Some(chunks)],
+            None if limits.forbids("loss") => vec![None],
+            None => vec![None, Some(CHUNKS)],
+        };
+        let shards: Vec<Option<ShardForm>> = match limits.set.iter().find_map(shard_of) {
+            Some(form) => vec![Some(form)],
+            None if limits.gpus > 1 => vec![Some(ShardForm::Data), Some(ShardForm::Fsdp2)],
+            None => vec![None],
+        };
+        let mut specs = Vec::new();
+        let usable = |&prepared: &usize| !self.prepared[prepared].is_base;
+        for prepared in (0..self.prepared.len()).filter(usable) {
+            for &form in &forms {
+                for &offload in offloads {
+                    for &half_state in halves {
+                        for &chunks in &chunks {
+                            for &shard in &shards {
+                                let spec = Spec { prepared, form, half_state, offload, chunks, shard };
+                                specs.extend(self.makes_sense(&spec).then_some(spec));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        specs
+    }
+
+    /// Levers that exclude each other, or do the same.
+    fn makes_sense(&self, spec: &Spec) -> bool {
+        let prepared = &self.prepared[spec.prepared];
+        let low_bit = matches!(spec.form, Some(OptimizerForm::EightBit | OptimizerForm::FourBit));
+        let in_backward = spec.form == Some(OptimizerForm::InBackward);
+        let scaled =
+            prepared.levers.iter().any(|lever| matches!(lever, Lever::Autocast { dtype } if dtype == "float16"));
+        !(in_backward && (prepared.factor > 1 || scaled || spec.shard.is_some()))
+            && !(spec.offload && (spec.form.is_some() || spec.half_state))
+            && !(spec.half_state && low_bit)
+    }
+
+    fn cost(&self, trace: &Trace) -> CostModel {
+        CostModel::new(trace, self.device, self.calibration)
+    }
+
+    fn with_workspaces<'t>(&self, trace: &'t Trace) -> Program<'t> {
+        let mut program = Program::new(trace);
+        add_workspaces(&mut program, self.device, self.limits.workspace.as_deref());
+        program
+    }
+
+    /// The program of a combination.
+    fn build(&self, spec: Spec) -> Option<Program<'_>> {
+        let prepared = &self.prepared[spec.prepared];
+        let mut program = self.with_workspaces(&prepared.trace);
+        if let Some(chunks) = spec.chunks {
+            program = loss::chunked(&program, chunks)?;
+        }
+        if spec.half_state {
+            program = optimizer::half_state(&program, self.device)?;
+        }
+        if spec.offload {
+            program = optimizer::offload(&program, self.device)?;
+        }
+        if let Some(form) = spec.form {
+            program = optimizer::optimizer(&program, form, self.device)?;
+        }
+        if let Some(form) = spec.shard {
+            let largest = shard::largest_block(&program);
+            program = shard::shard(&program, form, self.limits.gpus.max(2), largest, self.device)?;
+        }
+        accumulate::accumulate(&program, prepared.factor)
+    }
+
+    fn candidate(&self, spec: Spec) -> Option<Candidate> {
+        let program = self.build(spec)?;
+        let cost = self.cost(program.trace);
+        let base_us = cost.step(&program).total_us;
+        let uses = Uses::new(&program);
+        let blocks = blocks(&program, &uses);
+        let mut chain = Chain::new(&program, &uses, &blocks, &self.allowed(), &cost, self.device);
+        let names: Vec<&str> = blocks.iter().map(|block| program.trace.module_name(block.module)).collect();
+        force(&mut chain, &names, self.limits)?;
+        Some(Candidate { spec, base_us, chain })
+    }
+
+    fn allowed(&self) -> Vec<Treatment> {
+        let all = [
+            (Treatment::Recompute, "checkpoint"),
+            (Treatment::Selective, "selective_checkpoint"),
+            (Treatment::Offload, "offload_activations"),
+        ];
+        let set = |name: &str| self.limits.set.iter().any(|lever| lever.name() == name);
+        all.iter()
+            .filter(|(_, name)| set(name) || !self.limits.forbids(name))
+            .map(|&(treatment, _)| treatment)
+            .collect()
+    }
+
+    fn treated(&self, spec: Spec, treatments: &[Treatment]) -> Option<Program<'_>> {
+        let program = self.build(spec)?;
+        let uses = Uses::new(&program);
+        let blocks: Vec<Block> = blocks(&program, &uses);
+        if blocks.len() != treatments.len() && treatments.iter().any(|&treatment| treatment != Treatment::Keep) {
+            return None;
+        }
+        Some(treat(&program, &uses, &blocks, treatments, self.device).program)
+    }
+
+    /// The best choice for the blocks of a combination whose replay reserves at most `cap` bytes.
+    fn within(&self, index: usize, conf: &str, config: &Config, cap: u64) -> Option<Found> {
+        let mut target = cap;
+        for _ in 0..TIGHTER {
+            let found = self.solved(index, conf, config, target)?;
+            if found.replayed.reserved <= cap {
+                return Some(found);
+            }
+            // More is reserved than is alive: leave as much room again.
+            target = target.checked_sub((found.replayed.reserved - cap).max(GRAIN))?;
+        }
+        None
+    }
+
+    /// The best choice for the blocks of a combination with which no more than `target` bytes are alive. What copies
+    /// beside the work cost is no sum over blocks: they are weighed as if they were hidden, and as if they were not.
+    fn solved(&self, index: usize, conf: &str, config: &Config, target: u64) -> Option<Found> {
+        let chain = &self.candidates[index].chain;
+        let weights: &[f64] = if chain.offloads() { &[HIDDEN, 1.0] } else { &[1.0] };
+        let choices = weights.iter().filter_map(|&weight| chain.solve(target, weight));
+        let found = choices.filter_map(|solved| {
+            let exact = solved.optimal && !solved.treatments.contains(&Treatment::Offload);
+            self.found(index, &solved.treatments, exact, conf, config)
+        });
+        found.min_by(|one, other| one.time.total_us.total_cmp(&other.time.total_us))
+    }
+
+    fn found(
+        &self,
+        index: usize,
+        treatments: &[Treatment],
+        optimal: bool,
+        conf: &str,
+        config: &Config,
+    ) -> Option<Found> {
+        let spec = self.candidates[index].spec;
+        let program = self.treated(spec, treatments)?;
+        let replayed = replay(&program, config, None);
+        let time = self.cost(program.trace).step(&program);
+        let levers = self.levers(spec, treatments, conf, &program);
+        Some(Found { levers, replayed, time, optimal, index, treatments: treatments.to_vec(), conf: conf.to_owned() })
+    }
+
+    fn levers(&self, spec: Spec, treatments: &[Treatment], conf: &str, program: &Program<'_>) -> Vec<Lever> {
+        let prepared = &self.prepared[spec.prepared];
+        let mut levers = Vec::new();
+        if let Some(form) = spec.shard {
+            levers.push(Lever::Shard { form, gpus: self.limits.gpus.max(2), stages: Vec::new() });
+        }
+        levers.extend(prepared.levers.iter().cloned());
+        if prepared.factor > 1 {
+            levers.push(Lever::Accumulate { factor: prepared.factor });
+        }
+        if !conf.is_empty() && self.limits.conf.is_none() {
+            levers.push(Lever::Allocator { conf: conf.to_owned() });
+        }
+        levers.extend(spec.form.map(|form| Lever::Optimizer { form }));
+        if spec.half_state {
+            levers.push(Lever::OptimizerState { dtype: "bfloat16".to_owned() });
+        }
+        if spec.offload {
+            levers.push(Lever::OffloadOptimizer {});
+        }
+        levers.extend(spec.chunks.map(|chunks| Lever::Loss { form: "chunked".to_owned(), chunks }));
+        let base = self.build(spec);
+        let names: Vec<String> = base.map_or_else(Vec::new, |base| {
+            let uses = Uses::new(&base);
+            blocks(&base, &uses).iter().map(|block| base.trace.module_name(block.module).to_owned()).collect()
+        });
+        let of = |wanted: Treatment| -> Vec<String> {
+            names
+                .iter()
+                .zip(treatments)
+                .filter(|&(_, &treatment)| treatment == wanted)
+                .map(|(name, _)| name.clone())
+                .collect()
+        };
+        let modules = of(Treatment::Recompute);
+        levers.extend((!modules.is_empty()).then_some(Lever::Checkpoint { modules }));
+        let modules = of(Treatment::Selective);
+        let keep = costly_ops(program);
+        levers.extend((!modules.is_empty()).then_some(Lever::SelectiveCheckpoint { modules, keep }));
+        let modules = of(Treatment::Offload);
+        levers.extend((!modules.is_empty()).then_some(Lever::OffloadActivations { modules }));
+        levers
+    }
+
+    /// The least that is alive at the peak of a combination, whatever is done to its blocks; to the grain of the search.
+    fn least_alive(candidate: &Candidate) -> Option<u64> {
+        let chain = &candidate.chain;
+        let most = chain.links.iter().map(|link| link.before).max().unwrap_or(0).max(chain.waiting).max(chain.outside);
+        let within = chain.links.iter().flat_map(|link| &link.choices).map(|choice| choice.within).max().unwrap_or(0);
+        let mut enough = most.max(within).div_ceil(GRAIN);
+        chain.solve(enough * GRAIN, 1.0)?;
+        let mut too_little = 0;
+        while enough - too_little > 1 {
+            let middle = u64::midpoint(too_little, enough);
+            if chain.solve(middle * GRAIN, 1.0).is_some() { enough = middle } else { too_little = middle }
+        }
+        Some(enough * GRAIN)
+    }
+}
+
+/// Leaves to the blocks that a lever names no other choice. `None` where there is no such block or choice.
+fn force(chain: &mut Chain, names: &[&str], limits: &Limits) -> Option<()> {
+    for lever in &limits.set {
+        let (modules, treatment) = match lever {
+            Lever::Checkpoint { modules } => (modules, Treatment::Recompute),
+            Lever::SelectiveCheckpoint { modules, .. } => (modules, Treatment::Selective),
+            Lever::OffloadActivations { modules } => (modules, Treatment::Offload),
+            _ => continue,
+        };
+        let all = modules.iter().any(|module| module == "all");
+        for (link, name) in chain.links.iter_mut().zip(names) {
+            if all || modules.iter().any(|module| module == name) {
+                link.choices.retain(|choice| choice.treatment == treatment);
+                link.choices.first()?;
+            } else if limits.forbids(lever.name()) {
+                link.choices.retain(|choice| choice.treatment != treatment);
+            }
+        }
+        let known = |module: &String| module == "all" || names.contains(&module.as_str());
+        if names.is_empty() || !modules.iter().all(known) {
+            return None;
+        }
+    }
+    Some(())
+}
+
+fn undo(treatments: &mut [Treatment], which: Treatment) {
+    treatments.iter_mut().filter(|treatment| **treatment == which).for_each(|treatment| *treatment = Treatment::Keep);
+}
+
+fn conf_of(lever: &Lever) -> Option<&str> {
+    if let Lever::Allocator { conf } = lever { Some(conf) } else { None }
+}
+
+fn form_of(lever: &Lever) -> Option<OptimizerForm> {
+    if let Lever::Optimizer { form } = lever { Some(*form) } else { None }
+}
+
+fn chunks_of(lever: &Lever) -> Option<u32> {
+    if let Lever::Loss { chunks, .. } = lever { Some(*chunks) } else { None }
+}
+
+fn shard_of(lever: &Lever) -> Option<ShardForm> {
+    if let Lever::Shard { form, .. } = lever { Some(*form) } else { None }
+}
+
+impl Limits {
+    fn forbids(&self, name: &str) -> bool {
+        self.without.iter().any(|without| without == name || without == "all")
+    }
+
+    fn allows(&self, name: &str) -> bool {
+        self.allow.iter().any(|allow| allow == name) && !self.forbids(name)
+    }
+}
+
+/// Whether samples of a batch have to do with each other: then parts of a batch give other results.
+pub(crate) fn normalizes_over_batches(trace: &Trace) -> bool {
+    trace.modules.iter().any(|module| module.class.contains("BatchNorm"))
+}
+
+/// All traces that the search works on: each variant at each size of micro-batch.
+fn prepare(variants: &[Variant], limits: &Limits) -> Result<Vec<Prepared>, Error> {
+    let gpus = u64::from(limits.gpus.max(1));
+    let wanted: Vec<&Lever> = limits.set.iter().filter(|lever| lever.is_traced()).collect();
+    let given = limits.set.iter().find_map(|lever| match lever {
+        Lever::Accumulate { factor } => Some(*factor),
+        _ => None,
+    });
+    let mut prepared = Vec::new();
+    if let Some(family) = variants.first().map(|variant| &variant.family) {
+        let traced = family.largest().map_or(1, |trace| trace.batch.size);
+        let trace = family.at(limits.batch.unwrap_or(traced))?;
+        prepared.push(Prepared { levers: variants[0].levers.clone(), factor: 1, trace, is_base: true });
+    }
+    for variant in variants {
+        let fits_set = wanted.iter().all(|lever| variant.levers.contains(lever));
+        if !fits_set {
+            continue;
+        }
+        let family = &variant.family;
+        let traced = family.largest().map_or(1, |trace| trace.batch.size);
+        let batch = limits.batch.unwrap_or(traced);
+        let normalizes = family.largest().is_some_and(normalizes_over_batches);
+        let no_parts = limits.forbids("accumulate") || (normalizes && !limits.allows("accumulate"));
+        for factor in FACTORS {
+            let not_asked = given.is_some_and(|given| given != factor) || (factor > 1 && given.is_none() && no_parts);
+            let parts = u64::from(factor) * gpus;
+            if not_asked || batch < parts || (parts > 1 && !batch.is_multiple_of(parts)) {
+                continue;
+            }
+            match family.at(batch / parts) {
+                Ok(trace) => prepared.push(Prepared { levers: variant.levers.clone(), factor, trace, is_base: false }),
+                // Of a single trace there is no way to another size: then without this lever.
+                Err(Error::OneBatch { .. }) if factor > 1 => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(prepared)
+}

@@ -1,0 +1,165 @@
+//! Plans keep to their budget, and no better ones exist.
+
+use gpuheap_fit::device::Device;
+use gpuheap_fit::levers::checkpoint::Treatment;
+use gpuheap_fit::plan::{Chain, Choice, Limits, Link, Variant, variants};
+use gpuheap_fit::scale::Family;
+use gpuheap_fit::{Error, Fit, FitOptions, Lever, Verdict, fit};
+use proptest::prelude::*;
+
+use crate::model::{Model, trace};
+
+const MIB: u64 = 1 << 20;
+
+fn options(budget: Option<u64>) -> FitOptions {
+    FitOptions {
+        device: Device::find("H200", None).unwrap(),
+        calibration: None,
+        budget,
+        limits: Limits { gpus: 1, ..Limits::default() },
+        front: false,
+    }
+}
+
+fn model(batches: &[u64]) -> Vec<Variant> {
+    variants(batches.iter().map(|&batch| trace(Model { batch, ..Model::default() })).collect()).unwrap()
+}
+
+fn answer(variants: &[Variant], options: &FitOptions) -> Fit {
+    fit(variants, options, &mut |_, _| {}).unwrap()
+}
+
+#[test]
+fn what_fits_needs_no_plan() {
+    let fit = answer(&model(&[8]), &options(None));
+    assert_eq!((fit.verdict, fit.plan.len()), (Verdict::Fits, 0));
+    assert_eq!(fit.baseline, fit.peak);
+    assert!(fit.peak.low < fit.peak.device_bytes && fit.peak.device_bytes < fit.peak.high);
+}
+
+#[test]
+fn plans_keep_to_every_budget_that_is_large_enough() {
+    let variants = model(&[4, 8]);
+    let whole = answer(&variants, &FitOptions { front: true, ..options(None) });
+    let least = whole.smallest_budget_bytes.unwrap();
+    assert!(least < whole.baseline.high);
+    let mut last = f64::INFINITY;
+    for part in 0..=6 {
+        let budget = least + (whole.baseline.high - least) * part / 6;
+        let fit = answer(&variants, &options(Some(budget)));
+        assert_eq!(fit.verdict, Verdict::Fits, "{budget}");
+        assert!(fit.peak.high <= budget, "{} > {budget}", fit.peak.high);
+        // More memory is never slower, but for what a thousandth of the time is worth.
+        assert!(fit.step_us <= last * 1.002, "{part}: {} > {last}", fit.step_us);
+        last = fit.step_us;
+    }
+    let fit = answer(&variants, &options(Some(least - 64 * MIB)));
+    assert_ne!(fit.verdict, Verdict::Fits);
+    assert!(whole.front.windows(2).all(|pair| pair[0].budget_bytes > pair[1].budget_bytes));
+    assert!(whole.front.windows(2).all(|pair| pair[0].step_us <= pair[1].step_us * 1.002));
+}
+
+#[test]
+fn what_lies_below_the_weights_is_told() {
+    let mut low = options(Some(700 * MIB));
+    low.limits.without = vec!["spill".to_owned()];
+    let fit = answer(&model(&[4, 8]), &low);
+    assert_eq!(fit.verdict, Verdict::DoesNotFit);
+    assert!(fit.notes.iter().any(|note| note.contains("the parameters alone take")), "{:?}", fit.notes);
+}
+
+#[test]
+fn levers_that_are_asked_for_are_there_and_conflicts_are_told() {
+    let variants = model(&[4, 8]);
+    let with = |set: &[&str]| {
+        let mut options = options(None);
+        options.limits.set = set.iter().map(|lever| lever.parse().unwrap()).collect();
+        options.limits.without = vec!["all".to_owned()];
+        fit(&variants, &options, &mut |_, _| {})
+    };
+    let fit = with(&["accumulate=2", "checkpoint=layers.1,layers.4"]).unwrap();
+    let levers: Vec<&Lever> = fit.plan.iter().map(|planned| &planned.lever).collect();
+    let modules = vec!["layers.1".to_owned(), "layers.4".to_owned()];
+    assert_eq!(levers, [&Lever::Accumulate { factor: 2 }, &Lever::Checkpoint { modules }]);
+    for (set, part) in [
+        (&["accumulate=2", "optimizer=in_backward"][..], "gradients cannot add up"),
+        (&["autocast=bfloat16"], "no trace was made with it"),
+        (&["accumulate=3"], "no such parts"),
+        (&["checkpoint=nowhere"], "there is no block called `nowhere`"),
+        (&["offload_optimizer", "optimizer_state=bfloat16"], "cannot be on the host"),
+    ] {
+        let error = with(set).unwrap_err();
+        assert!(matches!(error, Error::Lever { .. }), "{error}");
+        assert!(error.to_string().contains(part), "{error}");
+    }
+}
+
+#[test]
+fn one_trace_says_nothing_about_other_batches() {
+    let mut other = options(None);
+    other.limits.batch = Some(16);
+    let error = fit(&model(&[8]), &other, &mut |_, _| {}).unwrap_err();
+    assert_eq!(error.to_string(), "One trace at batch 8 says nothing about batch 16");
+    let scaled = answer(&model(&[4, 8]), &other);
+    let traced = answer(&model(&[16]), &options(None));
+    assert_eq!(scaled.baseline.allocated_bytes, traced.baseline.allocated_bytes);
+}
+
+#[test]
+fn sizes_follow_lines_and_squares() {
+    let at = |batch| trace(Model { batch, ..Model::default() });
+    let lines = Family::new(vec![at(2), at(4)]).unwrap();
+    for batch in [1, 3, 4, 16] {
+        assert_eq!(lines.at(batch).unwrap().storages, at(batch).storages, "{batch}");
+    }
+    let of = |sequence| (sequence, trace(Model { sequence, ..Model::default() }));
+    let squares = Family::over(vec![of(64), of(128), of(256)]).unwrap();
+    assert_eq!(squares.at(512).unwrap().storages, of(512).1.storages);
+    let other = trace(Model { layers: 5, ..Model::default() });
+    assert!(Family::over(vec![(1, at(1)), (2, other)]).unwrap_err().to_string().contains("storages and"));
+}
+
+/// Chains in which all sums can be anything.
+fn chains() -> impl Strategy<Value = Chain> {
+    let choice = (1_u64..40, 0_u32..50, 0_u64..80).prop_map(|(spares, costs, within)| Choice {
+        treatment: Treatment::Recompute,
+        spares,
+        costs_us: f64::from(costs),
+        within,
+    });
+    let link = (0_u64..80, 0_u64..80, prop::collection::vec(choice, 0..3)).prop_map(|(before, within, more)| {
+        let nothing = Choice { treatment: Treatment::Keep, spares: 0, costs_us: 0.0, within };
+        Link { before, choices: std::iter::once(nothing).chain(more).collect() }
+    });
+    (prop::collection::vec(link, 1..6), 0_u64..120, 0_u64..60).prop_map(|(links, waiting, outside)| Chain {
+        links,
+        waiting,
+        outside,
+    })
+}
+
+/// The least cost over all choices, one by one.
+fn brute_force(chain: &Chain, budget: u64) -> Option<f64> {
+    fn go(chain: &Chain, budget: u64, at: usize, spared: u64) -> Option<f64> {
+        let Some(link) = chain.links.get(at) else {
+            return (chain.waiting.saturating_sub(spared) <= budget).then_some(0.0);
+        };
+        if link.before.saturating_sub(spared) > budget {
+            return None;
+        }
+        let fits = link.choices.iter().filter(|choice| choice.within.saturating_sub(spared) <= budget);
+        let costs =
+            fits.filter_map(|choice| Some(choice.costs_us + go(chain, budget, at + 1, spared + choice.spares)?));
+        costs.min_by(f64::total_cmp)
+    }
+    if chain.outside > budget { None } else { go(chain, budget, 0, 0) }
+}
+
+proptest! {
+    #[test]
+    fn chains_are_solved_as_by_trying_everything(chain in chains(), budget in 0_u64..120) {
+        let solved = chain.solve(budget, 1.0);
+        prop_assert_eq!(solved.as_ref().map(|solved| solved.costs_us), brute_force(&chain, budget));
+        prop_assert!(solved.is_none_or(|solved| solved.optimal && solved.treatments.len() == chain.links.len()));
+    }
+}

@@ -1,0 +1,76 @@
+//! `gpuheap fit`: whether a model fits a budget, and what makes it fit.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use gpuheap_fit::device::{Calibration, Device};
+use gpuheap_fit::plan::Limits;
+use gpuheap_fit::{Fit, FitOptions, Lever};
+
+use crate::cli::{self, Color};
+use crate::errors::Error;
+use crate::fit::{calibration_path, python::Python, traces, verify};
+use crate::output;
+use crate::own::Own;
+use crate::progress::Progress;
+
+/// A verification found that it does not fit.
+const DISAGREES: u8 = 1;
+
+pub(super) fn run(arguments: &cli::Fit, own: &Own, color: Color) -> Result<ExitCode, Error> {
+    let mut progress = Progress::new(Path::new("trace"), output::is_quiet(&arguments.form));
+    let device = Device::find(&arguments.device, arguments.device_file.as_deref()).map_err(Error::Fit)?;
+    // Settings that PyTorch refuses are told before minutes of tracing.
+    gpuheap_fit::replay::config(arguments.conf.as_deref().unwrap_or("")).map_err(Error::Fit)?;
+    let python = Python { given: arguments.python.as_deref(), own };
+    let allows = |name: &str| !arguments.without.iter().any(|without| without == name || without == "all");
+    let wanted = traces::Wanted {
+        make: arguments.make.as_deref(),
+        files: &arguments.traces,
+        device: &device,
+        batch: arguments.batch,
+        set: &arguments.set,
+        allow: &arguments.allow,
+        sizes: allows("accumulate")
+            || arguments.gpus > 1
+            || arguments.set.iter().any(|lever| matches!(lever, Lever::Accumulate { .. })),
+        keep: arguments.keep_trace.as_deref(),
+    };
+    let variants = traces::variants(&wanted, &python, &mut progress)?;
+    let fit = answer(arguments, device, &variants, &mut progress)?;
+    progress.clear();
+    output::show(&fit, &arguments.form, false, color)?;
+    if arguments.verify {
+        let verified = verify::verify(&fit, &python, &mut progress)?;
+        verify::show(&verified);
+        return Ok(if verified.fits() { ExitCode::SUCCESS } else { ExitCode::from(DISAGREES) });
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn answer(
+    arguments: &cli::Fit,
+    device: Device,
+    variants: &[gpuheap_fit::plan::Variant],
+    progress: &mut Progress,
+) -> Result<Fit, Error> {
+    let path = calibration_path(&device.name);
+    let kept = path.filter(|path| path.is_file());
+    let calibration = kept.map(|path| Calibration::read(&path)).transpose().map_err(Error::Fit)?;
+    let options = FitOptions {
+        device,
+        calibration,
+        budget: arguments.budget.map(gpuheap_record::Bytes::get),
+        limits: Limits {
+            conf: arguments.conf.clone(),
+            gpus: arguments.gpus,
+            batch: arguments.batch,
+            set: arguments.set.clone(),
+            without: arguments.without.clone(),
+            allow: arguments.allow.clone(),
+            workspace: std::env::var("CUBLAS_WORKSPACE_CONFIG").ok(),
+        },
+        front: arguments.front,
+    };
+    gpuheap_fit::fit(variants, &options, &mut |done, of| progress.planning(done, of)).map_err(Error::Fit)
+}

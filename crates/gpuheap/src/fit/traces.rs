@@ -1,0 +1,125 @@
+//! The traces of a model: read, or made by a child.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use gpuheap_fit::Lever;
+use gpuheap_fit::device::Device;
+use gpuheap_fit::plan::Variant;
+use gpuheap_fit::scale::Family;
+use gpuheap_fit::trace::{self, Trace};
+
+use super::error::ChildError;
+use super::python::Python;
+use crate::errors::Error;
+use crate::progress::Progress;
+use crate::replace::replace;
+
+/// Which traces.
+#[derive(Debug)]
+pub(crate) struct Wanted<'a> {
+    /// The function that makes the model.
+    pub(crate) make: Option<&'a str>,
+    /// Files that have the traces already.
+    pub(crate) files: &'a [PathBuf],
+    /// The device to trace for.
+    pub(crate) device: &'a Device,
+    /// The batch size, if it is another than that of the model's batch.
+    pub(crate) batch: Option<u64>,
+    /// Levers that there must be a trace with.
+    pub(crate) set: &'a [Lever],
+    /// Names of levers that there may be a trace with.
+    pub(crate) allow: &'a [String],
+    /// Whether a second batch size is traced, too: that tells about all others.
+    pub(crate) sizes: bool,
+    /// Where to keep the first trace.
+    pub(crate) keep: Option<&'a Path>,
+}
+
+/// All traces that a fit works on: the model as it is first, then with levers that only a trace can tell about.
+pub(crate) fn variants(
+    wanted: &Wanted<'_>,
+    python: &Python<'_>,
+    progress: &mut Progress,
+) -> Result<Vec<Variant>, Error> {
+    if !wanted.files.is_empty() {
+        let traces: Result<Vec<Trace>, _> = wanted.files.iter().map(|path| trace::read(path)).collect();
+        return gpuheap_fit::plan::variants(traces.map_err(Error::Fit)?).map_err(Error::Fit);
+    }
+    let mut variants = vec![variant(wanted, python, Vec::new(), progress)?];
+    let mut traced: Vec<Vec<Lever>> = Vec::new();
+    let set: Vec<Lever> = wanted.set.iter().filter(|lever| lever.is_traced()).cloned().collect();
+    if !set.is_empty() {
+        traced.push(set);
+    }
+    for name in ["autocast", "parameters"] {
+        if wanted.allow.iter().any(|allow| allow == name) {
+            let lever: Option<Lever> = format!("{name}=bfloat16").parse().ok();
+            traced.extend(lever.map(|lever| vec![lever]).filter(|levers| traced.first() != Some(levers)));
+        }
+    }
+    for levers in traced {
+        variants.push(variant(wanted, python, levers, progress)?);
+    }
+    Ok(variants)
+}
+
+/// The model with `levers`, at its own batch size and at half of it.
+fn variant(
+    wanted: &Wanted<'_>,
+    python: &Python<'_>,
+    levers: Vec<Lever>,
+    progress: &mut Progress,
+) -> Result<Variant, Error> {
+    let folder = tempfile::tempdir().map_err(|error| Error::Child(ChildError::Folder(error)))?;
+    let path = folder.path().join("trace.json");
+    let first = traced(wanted, python, wanted.batch, &levers, &path, progress)?;
+    if let Some(keep) = wanted.keep.filter(|_| levers.is_empty()) {
+        let copied = || -> std::io::Result<()> {
+            let text = std::fs::read(&path)?;
+            replace(keep, |file| std::io::Write::write_all(file, &text))
+        };
+        copied().map_err(|source| Error::Write { path: keep.to_owned(), source })?;
+    }
+    let size = first.batch.size;
+    let mut traces = vec![first];
+    if wanted.sizes && size >= 2 {
+        // A batch that cannot be halved is no reason to give no answer.
+        if let Ok(half) = traced(wanted, python, Some(size / 2), &levers, &path, progress) {
+            traces.push(half);
+        }
+    }
+    // Nor is a model that does something else with half a batch.
+    let family = Family::new(traces.clone()).or_else(|_| Family::new(traces.drain(..1).collect()));
+    Ok(Variant { levers, family: family.map_err(Error::Fit)? })
+}
+
+fn traced(
+    wanted: &Wanted<'_>,
+    python: &Python<'_>,
+    batch: Option<u64>,
+    levers: &[Lever],
+    path: &Path,
+    progress: &mut Progress,
+) -> Result<Trace, Error> {
+    let make = wanted.make.unwrap_or_default();
+    let mut arguments: Vec<&OsStr> = vec![OsStr::new("trace"), OsStr::new(make), OsStr::new("--out"), path.as_os_str()];
+    let batch = batch.map(|batch| batch.to_string());
+    if let Some(batch) = &batch {
+        arguments.extend([OsStr::new("--batch"), OsStr::new(batch)]);
+    }
+    let file = path.with_extension("levers");
+    if !levers.is_empty() {
+        let text = serde_json::to_vec(levers).map_err(std::io::Error::from);
+        let written = text.and_then(|text| std::fs::write(&file, text));
+        written.map_err(|source| Error::Write { path: file.clone(), source })?;
+        arguments.extend([OsStr::new("--apply"), file.as_os_str()]);
+    }
+    let capability = wanted.device.compute_capability;
+    let capability = format!("{}.{}", capability / 10, capability % 10);
+    arguments.extend([OsStr::new("--capability"), OsStr::new(&capability)]);
+    progress.doing("Tracing the model");
+    let what = format!("Failed to trace `{make}`");
+    python.run(&arguments, &what, &[0], progress).map_err(Error::Child)?;
+    trace::read(path).map_err(Error::Fit)
+}

@@ -1,0 +1,161 @@
+"""Holds `gpuheap fit` against what was measured: traces each run of the truth, predicts it, and prints the errors.
+
+    PYTHONPATH=python python gpu/fit_compare.py TRUTH.jsonl --gpuheap target/release/gpuheap --traces FOLDER \\
+        [--json OUT.json] [--markdown OUT.md] [--only resnet50,gpt2] [--again]
+
+No GPU is needed. Traces are kept in the folder and used again, unless `--again` is given. A run is what
+`gpu/fit_truth.py` measured: a model of the zoo at a batch and a setting. MemTracker's and accelerate's predictions for
+the same runs are in the same file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from fit_table import report
+
+CHUNK = 12
+"""Runs that one tracing process does: a process of its own for each would spend its time importing PyTorch."""
+TRACE_S = 120.0
+Row = dict[str, Any]
+
+
+def key_of(row: Row) -> str:
+    return f"{row['model']}:{row['batch']}:{row['setting']}"
+
+
+def read_truth(path: Path) -> tuple[dict[str, Row], dict[str, Row], dict[str, Any], list[Row]]:
+    """Measured runs, MemTracker's predictions, both by run; what is said of the machine; runs in fresh processes."""
+    truth: dict[str, Row] = {}
+    trackers: dict[str, Row] = {}
+    fresh: list[Row] = []
+    about: dict[str, Any] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        if row["kind"] == "about":
+            about = about or row
+        elif row["kind"] == "memtracker":
+            trackers[key_of(row)] = row
+        elif row["kind"] == "truth" and "error" not in row:
+            if row["how"] == "fresh process":
+                fresh.append(row)
+            if row["how"] == "in process" or key_of(row) not in truth:
+                truth[key_of(row)] = row
+    return truth, trackers, about, fresh
+
+
+def trace_path(folder: Path, key: str) -> Path:
+    return folder / f"{key.replace(':', '__')}.json"
+
+
+def trace_worker(folder: Path, keys: list[str]) -> None:
+    """Traces the runs one after the other; an error goes beside where the trace would be."""
+    import zoo
+    from fit_device import limit, reason
+    from gpuheap._fit.trace import trace
+
+    for key in keys:
+        model, size, setting = key.split(":")
+        path = trace_path(folder, key)
+        failed = path.with_suffix(".error")
+        failed.unlink(missing_ok=True)
+        begun = time.monotonic()
+        try:
+            with limit(TRACE_S):
+                make = zoo.make_for(model, int(size), setting, place=zoo.to_device)
+                found = trace(make, source=f"zoo.py:{key}")
+            found["source"]["seconds"] = round(time.monotonic() - begun, 2)
+            part = path.with_suffix(".part")
+            part.write_text(json.dumps(found, separators=(",", ":")), encoding="utf-8")
+            part.replace(path)
+        except Exception as error:  # a program that cannot be traced is a result
+            failed.write_text(reason(error), encoding="utf-8")
+
+
+def trace_all(folder: Path, keys: list[str], again: bool) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    left = [key for key in keys if again or not trace_path(folder, key).exists()]
+    for begin in range(0, len(left), CHUNK):
+        chunk = left[begin : begin + CHUNK]
+        print(f"tracing {begin + len(chunk)} of {len(left)}", file=sys.stderr, flush=True)
+        command = [sys.executable, "-W", "ignore", __file__, "--worker", str(folder), *chunk]
+        subprocess.run(command, env=os.environ, check=False, stderr=subprocess.DEVNULL)
+
+
+def predicted(gpuheap: str, path: Path, conf: str, device: str) -> Row:
+    command = [gpuheap, "fit", "--trace", str(path), "--without", "all", "--device", device, "--json"]
+    if conf:
+        command += ["--conf", conf]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        plan = json.loads(done.stdout)
+    except ValueError:
+        return {"error": (done.stderr.strip().splitlines() or ["no message"])[0]}
+    peak = plan["baseline"]
+    return {
+        "allocated": peak["allocated_bytes"],
+        "reserved": peak["reserved_bytes"],
+        "device": peak["device_bytes"],
+        "high": peak["high"],
+        "low": peak["low"],
+        "phase": peak["phase"],
+        "module": peak.get("module"),
+        "step_us": peak.get("step_us") or plan.get("step_us"),
+        "context": plan.get("context_bytes"),
+    }
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["--worker"]:
+        trace_worker(Path(sys.argv[2]), sys.argv[3:])
+        return 0
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("truth", type=Path)
+    parser.add_argument("--gpuheap", default="gpuheap", help="the command")
+    parser.add_argument("--traces", type=Path, default=Path("traces"))
+    parser.add_argument("--device", default="H200", help="what the truth was measured on")
+    parser.add_argument("--only", default="", help="models, separated by commas")
+    parser.add_argument("--setting", default="", help="settings, separated by commas")
+    parser.add_argument("--again", action="store_true", help="trace anew")
+    parser.add_argument("--no-trace", action="store_true", help="only runs that have a trace")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--markdown", type=Path)
+    arguments = parser.parse_args()
+    truth, trackers, about, fresh = read_truth(arguments.truth)
+    if arguments.only:
+        truth = {key: row for key, row in truth.items() if row["model"] in arguments.only.split(",")}
+    if arguments.setting:
+        truth = {key: row for key, row in truth.items() if row["setting"] in arguments.setting.split(",")}
+    if not arguments.no_trace:
+        trace_all(arguments.traces, list(truth), arguments.again)
+    rows: list[Row] = []
+    for key, real in truth.items():
+        path = trace_path(arguments.traces, key)
+        if path.exists():
+            ours = predicted(arguments.gpuheap, path, real["conf"], arguments.device)
+        elif arguments.no_trace and not path.with_suffix(".error").exists():
+            continue
+        else:
+            failed = path.with_suffix(".error")
+            ours = {"error": failed.read_text(encoding="utf-8") if failed.exists() else "the tracing process ended"}
+        rows.append({"run": key, "real": real, "ours": ours, "memtracker": trackers.get(key)})
+    text = report(rows, about, fresh)
+    print(text)
+    if arguments.markdown:
+        arguments.markdown.write_text(text, encoding="utf-8")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

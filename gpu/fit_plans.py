@@ -1,0 +1,259 @@
+"""Plans on a GPU: do they keep their budget, how near is the predicted time, and what do the usual ways cost instead?
+
+    PYTHONPATH=python python gpu/fit_plans.py plan PLANS.json            here, without a GPU: the plans
+    PYTHONPATH=python python gpu/fit_plans.py run PLANS.json OUT.jsonl   on one GPU (PLANS.json is made if not there)
+    PYTHONPATH=python python gpu/fit_plans.py two OUT.jsonl              on two GPUs
+
+`run` gives, for each model and budget: the plan; checkpointing of all blocks; what torch's `sac_milp` chooses at that
+budget (`gpu/fit_sac.py`, worked out beside the runs; needs pulp). `two` trains a model of 1.6 times the budget under
+FSDP2, tensor parallelism and a pipeline, and compares losses with the run on one GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+CASES: dict[str, tuple[int, list[str]]] = {
+    "bert_large": (16, ["8GiB", "12GiB", "16GiB"]),
+    "gpt2_medium": (8, ["half", "quarter"]),
+    "llama_1b": (4, ["half", "quarter"]),
+}
+"""Model, batch, budgets: of the device, or as a part of what the model needs as it is."""
+PARTS = {"half": 0.5, "quarter": 0.25}
+DEVICE = "h200"
+TWO = ("llama_1b", 8)
+FORMS = ("fsdp2", "tensor", "pipeline")
+
+
+def plan(path: Path, command: str) -> None:
+    """Make all plans, each by the command as a user types it; the model is traced once a model."""
+    plans: list[dict[str, Any]] = []
+    for model, (batch, budgets) in CASES.items():
+        make = f"{Path(__file__).parent / 'zoo.py'}:{model}__b{batch}"
+        need = 0
+        for budget in ("139GiB", *budgets):
+            size = budget if budget not in PARTS else str(int(need * PARTS[budget]))
+            begun = time.perf_counter()
+            line = [*command.split(), "fit", make, "--budget", size, "--device", DEVICE, "--json"]
+            line += ["--python", sys.executable]
+            done = subprocess.run(line, capture_output=True, text=True, check=False)
+            try:
+                found = json.loads(done.stdout)
+            except ValueError:
+                print(f"{model} within {budget}: {done.stderr.strip()}", file=sys.stderr)
+                continue
+            if budget == "139GiB":
+                need = int(found["baseline"]["device_bytes"])
+            found = {key: value for key, value in found.items() if key not in ("front", "unknown")}
+            row = {
+                "model": model,
+                "batch": batch,
+                "budget": budget,
+                "seconds": time.perf_counter() - begun,
+                "fit": found,
+            }
+            plans.append(row)
+            print(f"{model} within {budget}: {found['verdict']}, {len(found['plan'])} levers, {row['seconds']:.1f} s")
+    path.write_text(json.dumps(plans), encoding="utf-8")
+
+
+def run(plans: Path, out: Path, minutes: float, chosen: Path | None) -> None:
+    """One process a model, one after the other; `sac_milp` beside them, unless it has chosen before."""
+    if not plans.exists():
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+        subprocess.run([sys.executable, __file__, "plan", str(plans)], env=environment, check=True)
+    until = time.monotonic() + minutes * 60
+    beside = chosen or out.parent / "sac"
+    sac = None if chosen else _choosing(plans, beside)
+    try:
+        for model in CASES:
+            _worker("model", str(plans), str(out), model)
+        while sac is not None and sac.poll() is None and time.monotonic() < until - 60:
+            time.sleep(1)
+        for model in CASES:
+            if time.monotonic() < until:
+                _worker("sac", str(plans), str(out), model, str(beside))
+    finally:
+        if sac is not None and sac.poll() is None:
+            sac.terminate()
+            sac.wait()
+    table(out)
+
+
+def _choosing(plans: Path, folder: Path) -> subprocess.Popen[bytes]:
+    folder.mkdir(exist_ok=True)
+    with (folder / "log.txt").open("w") as log:
+        line = [sys.executable, str(Path(__file__).with_name("fit_sac.py")), str(plans), str(folder)]
+        return subprocess.Popen(line, stdout=log, stderr=subprocess.STDOUT)
+
+
+def _worker(*arguments: str) -> None:
+    subprocess.run([sys.executable, __file__, "worker", *arguments], check=False)
+
+
+def worker(kind: str, plans: Path, out: Path, model: str, beside: Path | None) -> None:
+    """All runs of one model in this process."""
+    from fit_runs import blocks_of, make_of, write
+    from fit_runs import run as run_one
+
+    rows = [row for row in json.loads(plans.read_text(encoding="utf-8")) if row["model"] == model]
+    batch = CASES[model][0]
+    make = make_of(model, batch)
+
+    def one(name: str, levers: list[dict[str, Any]], **beside_it: Any) -> None:
+        real = run_one(make, levers)
+        write({"model": model, "batch": batch, "name": name, "levers": levers, "real": real, **beside_it}, out)
+
+    if kind == "sac":
+        assert beside is not None
+        from fit_sac import applied
+
+        for row in rows:
+            chosen = beside / f"{model}-{row['budget']}.json"
+            if chosen.exists():
+                policy = json.loads(chosen.read_text(encoding="utf-8"))
+                if "error" in policy:
+                    write({"model": model, "name": f"sac_milp {row['budget']}", "error": policy["error"]}, out)
+                    continue
+                real = run_one(applied(make, policy), [])
+                said = {key: value for key, value in policy.items() if key != "modules"}
+                write({"model": model, "batch": batch, "name": f"sac_milp {row['budget']}", "real": real, **said}, out)
+        return
+    one("as it is", [])
+    everywhere = {"lever": "checkpoint", "modules": blocks_of(model)}
+    one("checkpoint all", [everywhere])
+    one("checkpoint all, foreach=False", [everywhere, {"lever": "optimizer", "form": "for_loop"}])
+    one("checkpoint all, autocast", [everywhere, {"lever": "autocast", "dtype": "bfloat16"}])
+    for row in rows:
+        fit = row["fit"]
+        if fit["plan"]:
+            predicted = {**fit["peak"], "step_us": fit["step_us"]}
+            predicted.pop("holders", None)
+            levers = [_plain(lever) for lever in fit["plan"]]
+            budget = fit["budget_bytes"]
+            one(f"plan {row['budget']}", levers, predicted=predicted, budget_bytes=budget, verdict=fit["verdict"])
+
+
+def _plain(lever: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in lever.items() if key not in ("saves_bytes", "costs_us", "what", "why", "code")}
+
+
+def table(out: Path) -> None:
+    """The rows as a table, with what was predicted."""
+    gib = 1 << 30
+    heads = f"{'budget':>7} {'device':>7} {'alloc':>7} {'pred':>7} {'err':>6} {'step':>8} {'pred':>8} {'err':>6}"
+    print(f"\n{'model':<12} {'run':<30} {heads}")
+    for line in out.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        real, predicted = row.get("real", {}), row.get("predicted", {})
+        if not real or "error" in real or real.get("out_of_memory"):
+            why = row.get("error") or real.get("error") or "out of memory"
+            print(f"{row['model']:<12} {row['name']:<30} {why}")
+            continue
+        text = f"{row['model']:<12} {row['name']:<30} {row.get('budget_bytes', 0) / gib:7.2f} "
+        text += f"{real['device_bytes'] / gib:7.2f} "
+        text += f"{real['allocated_bytes'] / gib:7.2f} "
+        if predicted:
+            off = predicted["allocated_bytes"] / real["allocated_bytes"] - 1
+            late = predicted["step_us"] / real["step_us"] - 1
+            text += f"{predicted['allocated_bytes'] / gib:7.2f} {off:+6.1%} {real['step_us'] / 1e3:8.1f} "
+            text += f"{predicted['step_us'] / 1e3:8.1f} {late:+6.1%}"
+            text += "" if real["device_bytes"] <= row["budget_bytes"] else "  OVER THE BUDGET"
+        else:
+            text += f"{'':7} {'':6} {real['step_us'] / 1e3:8.1f}"
+        print(text)
+
+
+def two(out: Path) -> None:
+    """The same model on one GPU and on two: memory, losses."""
+    from gpuheap._fit.verify import run_plan
+    from gpuheap.errors import Error
+
+    model, batch = TWO
+    make = f"{Path(__file__).parent / 'zoo.py'}:{model}__b{batch}"
+    gib = 1 << 30
+    rows: list[dict[str, Any]] = []
+    budget = 0
+    for form in ("one GPU", *FORMS):
+        levers = [] if form == "one GPU" else [{"lever": "shard", "form": form, "gpus": 2}]
+        begun = time.perf_counter()
+        try:
+            real = run_plan({"plan": levers, "batch": None}, make, steps=3)
+        except Error as error:
+            real = {"error": str(error)}
+        row = {"model": model, "batch": batch, "name": form, "real": real, "seconds": time.perf_counter() - begun}
+        rows.append(row)
+        with out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        if "error" in real or real.get("out_of_memory"):
+            print(f"{form:<10} {real.get('error') or real['out_of_memory']}", flush=True)
+            continue
+        if form == "one GPU":
+            budget = int(real["device_bytes"] / 1.6)
+            need = real["device_bytes"] / gib
+            print(f"{model}, batch {batch}: needs {need:.2f} GiB; the budget is {budget / gib:.2f} GiB")
+        losses = _losses(real, form)
+        expected = _losses(rows[0]["real"], "one GPU") if "losses" in rows[0]["real"] else losses
+        off = max(abs(one - other) / abs(other) for one, other in zip(losses, expected, strict=True))
+        within = "" if form == "one GPU" else "within" if real["device_bytes"] <= budget else "OVER"
+        shown = "  ".join(f"{loss:.5f}" for loss in losses)
+        print(
+            f"{form:<10} device {real['device_bytes'] / gib:6.2f} GiB {within:<6}  "
+            f"step {real['step_us'] / 1e3:7.1f} ms  losses {shown}  off by {off:.1e}",
+            flush=True,
+        )
+
+
+def _losses(real: dict[str, Any], form: str) -> list[float]:
+    """The losses of the whole batch: those of the parts have the weights that make their mean the whole."""
+    if form == "fsdp2" and real.get("ranks"):
+        return [sum(parts) / len(parts) for parts in zip(*(rank["losses"] for rank in real["ranks"]), strict=True)]
+    return list(real["losses"])
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    made = commands.add_parser("plan")
+    made.add_argument("plans", type=Path)
+    made.add_argument("--command", dest="line", default=f"{sys.executable} -m gpuheap")
+    ran = commands.add_parser("run")
+    ran.add_argument("plans", type=Path)
+    ran.add_argument("out", type=Path)
+    ran.add_argument("--minutes", type=float, default=5.0)
+    ran.add_argument("--sac", type=Path, metavar="FOLDER", help="what `gpu/fit_sac.py` chose before")
+    both = commands.add_parser("two")
+    both.add_argument("out", type=Path)
+    shown = commands.add_parser("table")
+    shown.add_argument("out", type=Path)
+    work = commands.add_parser("worker")
+    work.add_argument("kind")
+    work.add_argument("plans", type=Path)
+    work.add_argument("out", type=Path)
+    work.add_argument("model")
+    work.add_argument("beside", type=Path, nargs="?")
+    options = parser.parse_args()
+    if options.command == "plan":
+        plan(options.plans, options.line)
+    elif options.command == "run":
+        run(options.plans, options.out, options.minutes, options.sac)
+    elif options.command == "two":
+        two(options.out)
+    elif options.command == "table":
+        table(options.out)
+    else:
+        worker(options.kind, options.plans, options.out, options.model, options.beside)
+
+
+if __name__ == "__main__":
+    main()

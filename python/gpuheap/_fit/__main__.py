@@ -1,0 +1,26 @@
+"""`python -m gpuheap._fit`: what the command `gpuheap fit` runs in the Python of the program."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str]) -> int:
+    """Run a subcommand; its exit code."""
+    if arguments[:1] == ["trace"]:
+        from gpuheap._fit.command import main as trace
+
+        return trace(arguments[1:])
+    if arguments[:1] == ["verify"]:
+        from gpuheap._fit.verify import main as verify
+
+        code: int = verify(arguments[1:])
+        return code
+    print("usage: python -m gpuheap._fit {trace,verify} ...", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

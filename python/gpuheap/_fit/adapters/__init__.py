@@ -1,0 +1,1 @@
+"""Programs of frameworks as a `make()`: one file each."""

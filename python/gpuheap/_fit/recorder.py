@@ -1,0 +1,91 @@
+"""The trace as it grows: events in order, and the names that they refer to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuheap._fit.costs import Costs
+from gpuheap._fit.storages import Storages
+
+__all__ = ["Recorder"]
+
+Event = list[Any]
+
+
+class Recorder:
+    """Takes down what happens."""
+
+    def __init__(self) -> None:
+        """Begin with nothing, in the phase `setup`."""
+        self.events: list[Event] = []
+        self.storages = Storages(self._alloc, self._free)
+        self.ops: dict[str, int] = {}
+        self.costs = Costs()
+        self.unknown: dict[tuple[str, str], int | None] = {}
+        self.notes: list[str] = []
+        self.recording = True
+        self.phase = ""
+        self.new_class = "temporary"
+        """The class of storages that are made now."""
+        self.module = -1
+        """The module whose code runs."""
+        self._op_of: dict[Any, int] = {}
+        self.enter_phase("setup", "unknown")
+
+    def restart(self) -> None:
+        """Forget everything so far."""
+        self.storages.forget()
+        self.storages = Storages(self._alloc, self._free)
+        self.events.clear()
+        self.ops.clear()
+        self._op_of.clear()
+        self.phase = ""
+        self.enter_phase("setup", "unknown")
+
+    def enter_phase(self, name: str, new_class: str = "temporary") -> None:
+        """Another phase begins; it is taken down unless it is the same as before."""
+        self.new_class = new_class
+        if name != self.phase:
+            self.phase = name
+            self.events.append(["phase", name])
+
+    def step(self, number: int) -> None:
+        """A step begins."""
+        self.events.append(["step", number])
+
+    def enter(self, module: int, direction: int) -> None:
+        """A module is entered."""
+        self.events.append(["enter", module, direction])
+
+    def leave(self, module: int, direction: int) -> None:
+        """A module is left."""
+        self.events.append(["leave", module, direction])
+
+    def saved(self, storage: int, module: int) -> None:
+        """Autograd keeps a storage."""
+        self.events.append(["saved", storage, module])
+
+    def note(self, text: str) -> None:
+        """Say something once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def unknown_at(self, what: str, where: str, bound: int | None) -> None:
+        """Something that cannot be followed: what, where, and the most bytes that it can take."""
+        key = (what, where)
+        known = self.unknown.get(key, 0)
+        self.unknown[key] = None if bound is None or known is None else max(known, bound)
+
+    def op(self, func: Any, thread: int, cost: tuple[float, int, int], inputs: list[int], outputs: list[int]) -> None:
+        """An operator has run."""
+        number = self._op_of.get(func)
+        if number is None:
+            number = self._op_of[func] = self.ops.setdefault(str(func), len(self.ops))
+        self.events.append(["op", number, self.module, thread, *cost, inputs, outputs])
+
+    def _alloc(self, storage: int) -> None:
+        self.events.append(["alloc", storage])
+
+    def _free(self, storage: int) -> None:
+        if self.recording:
+            self.events.append(["free", storage])

@@ -1,0 +1,83 @@
+"""Traces a program: one pass through `make()`, two steps, and phases beside them, into one object for `gpuheap-fit`."""
+
+from __future__ import annotations
+
+import gc
+import platform
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from gpuheap._fit.errors import TraceError, place_of
+from gpuheap._fit.pretend import Gpu
+
+__all__ = ["PHASES", "SCHEMA", "trace"]
+
+SCHEMA = "gpuheap.fit.trace/1"
+PHASES = ("evaluation", "generation", "saving")
+"""Phases that are traced on request, after the steps."""
+
+
+def trace(
+    make: Callable[[], Any],
+    *,
+    batch: int | None = None,
+    levers: Sequence[Mapping[str, Any]] = (),
+    phases: Iterable[str] = (),
+    source: str | None = None,
+    gpu: Gpu | None = None,
+    device_type: str = "cuda",
+) -> dict[str, Any]:
+    """Trace two training steps of a program, as they would run on a GPU. No GPU is needed, and none is used.
+
+    Args:
+        make: returns `(model, optimizer, loss, batch)`; see :mod:`gpuheap._fit.program` for its forms.
+        batch: another number of samples than that of the example batch.
+        levers: what is applied to the model and the optimizer before the first step.
+        phases: of :data:`PHASES`, what else is traced.
+        source: what `make` is called in the trace and in messages.
+        gpu: the GPU that the program believes to have.
+        device_type: only `cuda`.
+
+    Raises:
+        TraceError: the program fails, or something in it cannot be traced; the message says where.
+    """
+    try:
+        import torch
+    except ImportError as error:
+        raise TraceError(
+            f"PyTorch cannot be imported: {error}", "A model is traced with the PyTorch that it trains with: install it."
+        ) from error
+    del torch
+    if device_type != "cuda":
+        raise TraceError(f"device type {device_type!r} cannot be traced, only cuda")
+    unknown = [phase for phase in phases if phase not in PHASES]
+    if unknown:
+        raise TraceError(f"there is no phase {unknown[0]!r}; choose of {', '.join(PHASES)}")
+    from gpuheap._fit.session import Session
+
+    name = source or getattr(make, "__qualname__", "make")
+    session = Session(gpu or Gpu(), name, getattr(getattr(make, "__code__", None), "co_filename", None))
+    with ExitStack() as stack:
+        session.open(stack)
+        session.build(make, batch, levers)
+        for number in (1, 2):
+            session.step(number)
+        for phase in phases:
+            session.extra(phase)
+        result = session.result()
+        session.close()
+    result["source"].update(make=source or name, python=platform.python_version())
+    gc.collect()
+    return result
+
+
+def failed(what: str, error: BaseException, file: str | None) -> TraceError:
+    """An error of the program's in words, with the program's own line."""
+    if isinstance(error, TraceError):
+        return error
+    place = place_of(error.__traceback__, file)
+    text = str(error).strip().splitlines()
+    first = text[0] if text else ""
+    message = f"{what}: {type(error).__name__}: {first}" if first else f"{what}: {type(error).__name__}"
+    return TraceError(f"{message}\n  at {place}" if place else message)

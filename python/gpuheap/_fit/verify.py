@@ -1,0 +1,268 @@
+"""`python -m gpuheap._fit verify plan.json`: runs a plan on the GPU, in a process of its own, and says what it took."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpuheap._bytes import bytes_text
+from gpuheap._fit.apply.allocator import VARIABLE
+from gpuheap.errors import Error
+
+__all__ = ["command_of", "main", "run_plan", "verify"]
+
+AGREES, DISAGREES, UNUSABLE = 0, 1, 2
+_HANGS_AFTER_S = 1800
+# What a run counts against all that were before it.
+_HALF = 0.5
+
+
+def main(arguments: list[str]) -> int:
+    """The command; its exit code: 0 the plan keeps its budget, 1 it does not, 2 bad input or no GPU."""
+    parser = argparse.ArgumentParser(
+        prog="python -m gpuheap._fit verify", description="Run a plan for a few steps on this machine's GPU."
+    )
+    parser.add_argument("plan", metavar="PLAN.json", help="what `gpuheap fit --json` wrote")
+    parser.add_argument("--make", metavar="FILE:FUNCTION", help="another make() than that of the plan")
+    parser.add_argument("--calibration", metavar="FILE", help="where what was learnt about the GPU is kept")
+    parser.add_argument("--steps", type=int, default=5, metavar="N", help="steps that are timed [default: 5]")
+    parser.add_argument("--child", metavar="FILE", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    try:
+        plan = _read(options.plan)
+        make = options.make or (plan.get("source") or {}).get("make")
+        if not make:
+            raise Error(
+                f"{options.plan} does not say which function made the program",
+                "Give it: `--make train.py:make`.",
+            )
+        if options.child is not None:
+            return _child(plan, make, options.steps, Path(options.child))
+        answer = verify(plan, make, steps=options.steps, calibration=options.calibration)
+    except Error as error:
+        print(f"error: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+        return UNUSABLE
+    print(json.dumps(answer, indent=1))
+    print(text_of(answer), file=sys.stderr)
+    return AGREES if answer["fits"] else DISAGREES
+
+
+def verify(
+    plan: Mapping[str, Any], make: str, *, steps: int = 5, calibration: str | os.PathLike[str] | None = None
+) -> dict[str, Any]:
+    """Run the plan in a child process, or in one for each GPU, and compare.
+
+    Raises:
+        Error: there is no GPU or not enough of them, or the program failed for another reason than memory.
+    """
+    _require_gpus(plan)
+    real = run_plan(plan, make, steps=steps)
+    predicted = {**plan.get("peak", {}), "step_us": plan.get("step_us", 0.0)}
+    budget = int(plan.get("budget_bytes", 0))
+    learnt = _learnt(plan, real, calibration)
+    if calibration is not None and learnt is not None:
+        _write(Path(calibration), learnt)
+    return {
+        "schema": "gpuheap.fit.verify/1",
+        "fits": bool(real["fits"] and (not budget or real["device_bytes"] <= budget)),
+        "budget_bytes": budget,
+        "predicted": {
+            name: predicted.get(name, 0) for name in ("allocated_bytes", "reserved_bytes", "device_bytes", "step_us")
+        },
+        "real": real,
+        "calibration": learnt,
+    }
+
+
+def run_plan(plan: Mapping[str, Any], make: str, *, steps: int = 5) -> dict[str, Any]:
+    """Run the plan's levers in a child process; what it took, the largest of all ranks.
+
+    Raises:
+        Error: the program failed for another reason than memory.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file, out = Path(folder) / "plan.json", Path(folder) / "real.json"
+        file.write_text(json.dumps(dict(plan)), encoding="utf-8")
+        command, environment = command_of(plan.get("plan", ()))
+        arguments = ["verify", str(file), "--make", make, "--steps", str(steps), "--child", str(out)]
+        try:
+            done = subprocess.run(
+                [*command, "gpuheap._fit", *arguments],
+                env={**os.environ, **environment},
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_HANGS_AFTER_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise Error(f"the program had not ended after {_HANGS_AFTER_S} seconds, and was stopped") from error
+        if out.exists():
+            found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+            return found
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        last = next((line for line in reversed(lines) if not line.startswith(" ")), f"exit code {done.returncode}")
+        last = next((line for line in lines if line.startswith("error: ")), last).removeprefix("error: ")
+        hint = next((line.removeprefix("hint: ") for line in lines if line.startswith("hint: ")), None)
+        raise Error(f"the plan could not be run: {last}", hint or "\n".join(lines[-12:]) or None)
+
+
+def command_of(levers: Sequence[Mapping[str, Any]]) -> tuple[list[str], dict[str, str]]:
+    """What starts a process, or one for each GPU, under these levers, up to the name of a module; and its variables."""
+    command = [sys.executable, "-m"]
+    environment: dict[str, str] = {}
+    for lever in levers:
+        if lever.get("lever") == "shard":
+            gpus = int(lever.get("gpus", 2))
+            command += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(gpus), "-m"]
+            environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
+        elif lever.get("lever") == "allocator":
+            environment[VARIABLE] = str(lever.get("conf", ""))
+    spill = next((lever for lever in levers if lever.get("lever") == "spill"), None)
+    if spill is not None:
+        run = [sys.executable, "-m", "gpuheap", "run", "--spill", str(int(spill.get("bytes", 0)))]
+        command = [*run, "--", *command]
+    return command, environment
+
+
+def _child(plan: Mapping[str, Any], make: str, steps: int, out: Path) -> int:
+    """In the process that runs the plan: measure, agree with the other ranks, and write."""
+    import torch
+
+    from gpuheap._fit.load import load
+    from gpuheap._fit.measure import Real, measure
+
+    function = load(make)
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    rank = int(os.environ.get("RANK", "0"))
+    levers = [_lever_only(lever) for lever in plan.get("plan", ())]
+    if ranks > 1:
+        import torch.distributed as dist
+
+        if torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    real = measure(function, levers, timed_steps=steps, batch=(plan.get("batch") or {}).get("size"))
+    rows = [real]
+    if ranks > 1:
+        import torch.distributed as dist
+
+        if not real.fits:
+            # The others wait in an exchange that this rank will not come to: end them all, with what is known.
+            if rank == 0 or not out.exists():
+                _write(out, real.as_json())
+            os._exit(DISAGREES)
+        gathered: list[Any] = [None] * ranks
+        dist.all_gather_object(gathered, real)
+        rows = gathered
+        dist.destroy_process_group()
+    if rank == 0:
+        _write(out, _largest([row if isinstance(row, Real) else Real(**row) for row in rows]))
+    return AGREES
+
+
+def _lever_only(lever: Mapping[str, Any]) -> dict[str, Any]:
+    """A lever without what the planner says of it."""
+    beside = ("saves_bytes", "costs_us", "what", "why", "code")
+    return {name: value for name, value in lever.items() if name not in beside}
+
+
+def _largest(rows: Sequence[Any]) -> dict[str, Any]:
+    """One row for all ranks: the most of each figure, since the fullest card decides."""
+    found: dict[str, Any] = rows[0].as_json()
+    for name in ("allocated_bytes", "reserved_bytes", "device_bytes", "context_bytes", "step_us", "retries"):
+        found[name] = max(getattr(row, name) for row in rows)
+    found["fits"] = all(row.fits for row in rows)
+    found["ranks"] = [row.as_json() for row in rows] if len(rows) > 1 else None
+    return found
+
+
+def _require_gpus(plan: Mapping[str, Any]) -> None:
+    try:
+        import torch
+    except ImportError as error:
+        raise Error(f"PyTorch cannot be imported: {error}", "Install it, or leave `--verify` out.") from error
+    wanted = max([int(lever.get("gpus", 1)) for lever in plan.get("plan", ()) if lever.get("lever") == "shard"] or [1])
+    # Counted without a context, which would take memory from the run.
+    there = torch.cuda.device_count() if torch.backends.cuda.is_built() else 0
+    if there == 0:
+        why = "there is no CUDA device" if torch.backends.cuda.is_built() else "this PyTorch was built without CUDA"
+        raise Error(f"a plan is verified on a GPU, and {why}", "Leave `--verify` out; planning needs no GPU.")
+    if there < wanted:
+        raise Error(f"the plan is for {wanted} GPUs, and there are {there}", "Plan for those that are there: `--gpus`.")
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Error(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise Error(f"{path} is no JSON: {error}", "Write it with `gpuheap fit ... --json`.") from error
+    if not isinstance(found, dict) or not isinstance(found.get("plan"), list):
+        raise Error(f"{path} is no plan: it has no list `plan`", "Write it with `gpuheap fit ... --json`.")
+    return found
+
+
+def _learnt(plan: Mapping[str, Any], real: Mapping[str, Any], path: Any) -> dict[str, Any] | None:
+    """What this run says about the device, with what earlier ones said; None if it says nothing."""
+    if not real["fits"] or not real["step_us"]:
+        return None
+    device = str(plan.get("device") or real["device"])
+    factor = real["step_us"] / plan["step_us"] if plan.get("step_us") else 1.0
+    predicted = (plan.get("peak") or {}).get("allocated_bytes", 0)
+    error = abs(predicted - real["allocated_bytes"]) / real["allocated_bytes"] if real["allocated_bytes"] else 0.0
+    before: dict[str, Any] = {}
+    if path is not None and Path(path).exists():
+        try:
+            before = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            # What cannot be read is written anew.
+            before = {}
+    if before.get("device") == device and before.get("runs"):
+        # The plan's time has the factor of before in it; what this run says of it counts half.
+        factor = float(before.get("time_factor", 1.0)) * factor**_HALF
+        error = max(error, float(before.get("peak_error", 0.0)))
+    return {
+        "device": device,
+        "time_factor": factor,
+        "context_bytes": real["context_bytes"],
+        "peak_error": error,
+        "runs": int(before.get("runs", 0)) + 1 if before.get("device") == device else 1,
+    }
+
+
+def _write(path: Path, value: Any) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    beside.write_text(json.dumps(value, indent=1), encoding="utf-8")
+    os.replace(beside, path)
+
+
+def text_of(answer: Mapping[str, Any]) -> str:
+    """Predicted and real, as a small table."""
+    predicted, real = answer["predicted"], answer["real"]
+    lines = [f"{'':<10}  {'predicted':>10}  {'real':>10}  {'error':>7}"]
+    for name in ("allocated", "reserved", "device"):
+        one, other = predicted[f"{name}_bytes"], real[f"{name}_bytes"]
+        off = f"{(one - other) / other:+.1%}" if other else ""
+        lines.append(f"{name:<10}  {bytes_text(one):>10}  {bytes_text(other):>10}  {off:>7}")
+    if real["step_us"]:
+        off = f"{(predicted['step_us'] - real['step_us']) / real['step_us']:+.1%}"
+        times = f"{predicted['step_us'] / 1e3:>7.1f} ms  {real['step_us'] / 1e3:>7.1f} ms"
+        lines.append(f"{'step':<10}  {times}  {off:>7}")
+    if real.get("out_of_memory"):
+        lines.append(f"out of memory: {real['out_of_memory']}")
+    verdict = "fits" if answer["fits"] else "does not fit"
+    lines.append(f"It {verdict} into {bytes_text(answer['budget_bytes'])}." if answer["budget_bytes"] else "")
+    return "\n".join(lines).rstrip()

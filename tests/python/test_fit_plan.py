@@ -1,0 +1,311 @@
+"""Plans in Python: what they say, the lines that change, how programs are started, and what is said of mistakes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpuheap
+from gpuheap._fit.verify import command_of, text_of
+
+GIB = 1 << 30
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+
+PEAK = {
+    "allocated_bytes": 10 * GIB,
+    "reserved_bytes": 11 * GIB,
+    "device_bytes": 11 * GIB + (1 << 29),
+    "low": 11 * GIB,
+    "high": 12 * GIB,
+    "phase": "backward",
+    "step": 2,
+    "module": "layers.3",
+    "event": 7,
+    "holders": [{"class": "activations", "module": "layers.*", "bytes": 4 * GIB}],
+    "step_us": 120_000.0,
+}
+CHECKPOINT = {
+    "lever": "checkpoint",
+    "modules": ["layers.0"],
+    "saves_bytes": 2 * GIB,
+    "costs_us": 900.0,
+    "why": "made again",
+}
+
+
+def found(*levers: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "schema": "gpuheap.fit/1",
+        "verdict": "fits",
+        "budget_bytes": 12 * GIB,
+        "source": {"make": None},
+        "peak": PEAK,
+        "baseline": {**PEAK, "device_bytes": 20 * GIB},
+        "plan": list(levers),
+        "step_us": 120_900.0,
+        "smallest_budget_bytes": 5 * GIB,
+        "front": [],
+        "notes": ["times are from data sheets"],
+        **more,
+    }
+
+
+def test_a_plan_says_what_it_is(tmp_path: Path) -> None:
+    plan = gpuheap.Plan(found(CHECKPOINT))
+    assert plan.fits and plan.verdict == "fits" and plan.budget_bytes == 12 * GIB
+    assert plan.levers == [{"lever": "checkpoint", "modules": ["layers.0"]}]
+    assert plan.peak["module"] == "layers.3" and plan.baseline["device_bytes"] == 20 * GIB
+    assert plan.smallest_budget_bytes == 5 * GIB and plan.step_us == 120_900.0
+    text = plan.explain()
+    assert text.startswith("FITS in 12.0 GiB with 1 change, 512 MiB to spare")
+    for part in (
+        "as it is  20.0 GiB",
+        "backward of step 2, in `layers.3`",
+        "-2.00 GiB",
+        "made again",
+        "note: times are",
+    ):
+        assert part in text, text
+    assert str(plan) == text and repr(plan) == "Plan(fits; levers: checkpoint)"
+    plan.save(tmp_path / "plan.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
+    assert gpuheap.Plan.load(tmp_path / "plan.json").as_dict() == plan.as_dict()
+
+
+def test_what_does_not_fit_says_by_how_much() -> None:
+    text = gpuheap.Plan(found(verdict="does_not_fit", budget_bytes=8 * GIB)).explain()
+    assert text.startswith("DOES NOT FIT in 8.00 GiB, 3.50 GiB too much")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("{}", "this is no plan"), ("[1]", "this is no plan"), ("{", "it is no JSON"), (None, "cannot read")],
+)
+def test_what_is_no_plan_is_told_so(tmp_path: Path, text: str | None, says: str) -> None:
+    path = tmp_path / "plan.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(gpuheap.Error, match=says) as caught:
+        gpuheap.Plan.load(path)
+    assert "plan.json" in str(caught.value)
+
+
+def test_a_plan_that_cannot_be_saved_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(gpuheap.Error, match="cannot write"):
+        gpuheap.Plan(found()).save(tmp_path / "no folder" / "plan.json")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("levers", "line"),
+    [
+        ([], "python train.py"),
+        ([{"lever": "shard", "form": "fsdp2", "gpus": 4}], "torchrun --standalone --nproc-per-node=4 train.py"),
+        (
+            [{"lever": "allocator", "conf": "expandable_segments:True"}, {"lever": "spill", "bytes": 4096}],
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "
+            "gpuheap run --budget 12884901888 --spill 4096 -- python train.py",
+        ),
+    ],
+)
+def test_the_line_that_starts_a_program(levers: list[dict[str, Any]], line: str) -> None:
+    assert gpuheap.Plan(found(*levers)).torchrun() == line
+
+
+PROGRAM = '''"""Trains."""
+import torch
+
+
+def main(loader):
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=1e-3
+    )
+    for inputs, target in loader:
+        optimizer.zero_grad()
+        output = model(inputs)
+        loss = torch.nn.functional.mse_loss(output, target)
+        loss.backward()
+        optimizer.step()
+'''
+
+
+def test_the_changed_lines_of_a_program(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(PROGRAM)
+    diff = gpuheap.Plan(found(CHECKPOINT, source={"make": f"{program}:make"})).diff()
+    added = [line[1:] for line in diff.splitlines() if line.startswith("+") and not line.startswith("+++")]
+    assert added == [
+        "import gpuheap",
+        '    applied = gpuheap.Plan.load("plan.json").apply(model, optimizer)',
+        "    model, optimizer = applied",
+    ]
+    assert not [line for line in diff.splitlines() if line.startswith("-") and not line.startswith("---")]
+
+
+def test_the_changed_lines_of_a_loop(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(PROGRAM)
+    plan = gpuheap.Plan(found({"lever": "autocast", "dtype": "float16"}))
+    diff = plan.diff(program)
+    added = [line[1:] for line in diff.splitlines() if line.startswith("+") and not line.startswith("+++")]
+    assert added[3:] == [
+        "        with applied.forward():",
+        "            output = model(inputs)",
+        "            loss = torch.nn.functional.mse_loss(output, target)",
+        "        applied.backward(loss)",
+        "        applied.optimizer_step()",
+    ]
+    patched = tmp_path / "patched"
+    patched.mkdir()
+    (patched / "train.py").write_text(PROGRAM)
+    done = subprocess.run(["patch", "train.py"], cwd=patched, input=diff, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout
+    compile((patched / "train.py").read_text(), "train.py", "exec")
+    assert program.read_text() == PROGRAM
+
+
+def test_where_lines_cannot_be_found_there_is_a_snippet(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    accumulate = {"lever": "accumulate", "factor": 2}
+    for text, lever in ((PROGRAM, accumulate), ("pass\n", CHECKPOINT), ("def (", CHECKPOINT)):
+        program.write_text(text)
+        snippet = gpuheap.Plan(found(lever)).diff(program)
+        assert "applied.step(batch)" in snippet and not snippet.startswith("---")
+    assert "applied.step(batch)" in gpuheap.Plan(found(CHECKPOINT)).diff(tmp_path / "not there.py")
+    assert gpuheap.Plan(found()).diff(program) == ""
+
+
+def fit_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "gpuheap._fit", *arguments]
+    return subprocess.run(line, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "cannot read"),
+        ("{", "is no JSON"),
+        ("{}", "is no plan"),
+        ('{"plan": []}', "does not say which function"),
+    ],
+)
+def test_verify_refuses_what_is_no_plan(tmp_path: Path, text: str | None, says: str) -> None:
+    path = tmp_path / "plan.json"
+    if text is not None:
+        path.write_text(text)
+    done = fit_command("verify", str(path))
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("error: ") and says in done.stderr
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed")
+def test_verify_without_a_gpu_says_so(tmp_path: Path) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(found(CHECKPOINT, source={"make": "train.py:make"})))
+    done = fit_command("verify", str(path))
+    assert done.returncode == 2 and done.stdout == ""
+    assert "there is no CUDA device" in done.stderr or "built without CUDA" in done.stderr
+    assert "hint: " in done.stderr
+
+
+def test_a_process_is_started_as_the_levers_need() -> None:
+    command, environment = command_of(
+        [{"lever": "allocator", "conf": "expandable_segments:True"}, {"lever": "shard", "form": "data", "gpus": 2}]
+    )
+    assert command == [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    assert environment["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
+    command, _ = command_of([{"lever": "spill", "bytes": 5}])
+    assert command[1:8] == ["-m", "gpuheap", "run", "--spill", "5", "--", sys.executable]
+
+
+def test_predicted_and_real_as_a_table() -> None:
+    real = {**PEAK, "allocated_bytes": 8 * GIB, "step_us": 60_450.0, "out_of_memory": None}
+    answer = {"predicted": {**PEAK, "step_us": 120_900.0}, "real": real, "fits": True, "budget_bytes": 12 * GIB}
+    lines = text_of(answer).splitlines()
+    assert lines[1].split() == ["allocated", "10.0", "GiB", "8.00", "GiB", "+25.0%"]
+    assert lines[4].split() == ["step", "120.9", "ms", "60.5", "ms", "+100.0%"]
+    assert lines[-1] == "It fits into 12.0 GiB."
+
+
+def test_what_is_learnt_is_kept_with_what_was_known(tmp_path: Path) -> None:
+    from gpuheap._fit.verify import _learnt
+
+    path = tmp_path / "fit.json"
+    real = {"fits": True, "step_us": 200.0, "allocated_bytes": 10 * GIB, "context_bytes": 600, "device": "Card"}
+    plan = {"device": "Card", "step_us": 100.0, "peak": {"allocated_bytes": 9 * GIB}}
+    first = _learnt(plan, real, path)
+    assert first == {
+        "device": "Card", "time_factor": 2.0, "context_bytes": 600, "peak_error": pytest.approx(0.1), "runs": 1,
+    }  # fmt: skip
+    path.write_text(json.dumps(first))
+    # The next plan is predicted with that factor; real times are a fifth above it.
+    second = _learnt({**plan, "step_us": 200.0}, {**real, "step_us": 240.0, "allocated_bytes": 9 * GIB}, path)
+    assert second is not None and second["runs"] == 2
+    assert second["time_factor"] == pytest.approx(2.0 * 1.2**0.5)
+    assert second["peak_error"] == pytest.approx(0.1)
+    path.write_text("broken")
+    assert (_learnt(plan, real, path) or {})["runs"] == 1
+    assert _learnt(plan, {**real, "fits": False}, path) is None
+
+
+TRAIN = """
+import torch
+
+def make():
+    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(4)))
+    batch = (torch.randn(32, 64), torch.randint(64, (32,)))
+    return model, torch.optim.AdamW(model.parameters()), torch.nn.CrossEntropyLoss(), batch
+
+def fails():
+    return make(1)
+"""
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed")
+def test_a_run_in_a_process_of_its_own(tmp_path: Path) -> None:
+    from gpuheap._fit.verify import run_plan
+
+    (tmp_path / "train.py").write_text(TRAIN)
+    plan = {"plan": [{"lever": "accumulate", "factor": 2}, CHECKPOINT | {"modules": ["0"]}]}
+    real = run_plan(plan, f"{tmp_path / 'train.py'}:make", steps=2)
+    assert real["fits"] and real["steps"] == 2 and len(real["losses"]) == 2 and real["step_us"] > 0
+    with pytest.raises(gpuheap.Error, match=r"make\(\) takes 0 positional arguments"):
+        run_plan(plan, f"{tmp_path / 'train.py'}:fails")
+    with pytest.raises(gpuheap.Error, match="has no module `nothing`"):
+        run_plan({"plan": [CHECKPOINT | {"modules": ["nothing"]}]}, f"{tmp_path / 'train.py'}:make")
+
+
+def can_plan() -> bool:
+    from gpuheap import _core
+
+    return HAS_TORCH and hasattr(_core, "fit_plan")
+
+
+@pytest.mark.skipif(not can_plan(), reason="needs PyTorch, and a core that plans")
+def test_planning_from_a_function(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    plan = gpuheap.fit(f"{tmp_path / 'train.py'}:make", "40GiB", device="H200", without=["all"])
+    assert plan.fits and plan.levers == [] and plan.baseline["allocated_bytes"] > 4 * 64 * 64 * 4
+    must = [{"lever": "accumulate", "factor": 2}]
+    plan = gpuheap.fit(f"{tmp_path / 'train.py'}:make", "40GiB", device="H200", must=must)
+    assert {"lever": "accumulate", "factor": 2} in plan.levers
+    with pytest.raises(gpuheap.Error, match="has no 'nothing'"):
+        gpuheap.fit(f"{tmp_path / 'train.py'}:nothing", "1GiB", device="H200")
+
+
+def test_arguments_that_make_no_sense() -> None:
+    with pytest.raises(ValueError, match="`much` is not an amount of memory"):
+        gpuheap.fit("train.py:make", "much")
+    with pytest.raises(TypeError, match="expected a function"):
+        gpuheap.fit(3, "1GiB")  # type: ignore[arg-type]
