@@ -65,8 +65,8 @@ def fit_plan(traces: str | bytes | Sequence[str | bytes], options: str, /) -> st
     - ``device``: its type, such as ``H200``; ``device_file``: where to read more types; ``gpus``: how many
     - ``batch``: samples a step, on all devices together
     - ``conf``: settings of the allocator, as in ``PYTORCH_CUDA_ALLOC_CONF``
-    - ``set``: levers that the plan must have; ``without``: names of those that it may not have; ``allow``: names of those
-      that it may have although they change results
+    - ``set``: levers that the plan must have; ``without``: names of those that it may not have; ``allow``: names of
+      those that it may have although they change results
     - ``front``: whether to work out time against memory, too
     - ``calibration``: where a calibration of the device is kept
 

@@ -17,7 +17,7 @@ Commands:
   loom              check lock-free code in every order in which threads and processes come to it; part of test
   fixtures          write a synthetic snapshot [--events N=1000000] [--out DIR=target/fixtures] [--seed N=1]
   bench             measure `gpuheap explain` against pickle.load [--strict: exit 1 if a bar is missed]; `bench shim`:
-                    what the shim adds to a launch
+                    what the shim adds to a launch; `bench fit`: what an answer of `gpuheap fit` costs
   web               build the page's bundle from `web/` [--check: exit 1 if the kept one is another]; needs Node
   browser           test the page in Node and in Chromium [-- NAMES: only these files]; pictures: target/pictures
   exports           open what `gpuheap export` writes with the tools that it is for; needs Node and Python
@@ -40,13 +40,24 @@ pub(crate) enum Task {
     Lint,
     Loom,
     Fixtures { out: Option<PathBuf>, events: u64, seed: u64 },
-    Bench { shim: bool, strict: bool },
+    Bench { which: Bench, strict: bool },
     Web { check: bool },
     Browser { names: Vec<String> },
     Exports,
     Python { options: python::Options, arguments: Vec<String> },
     Gpu { leaks: Option<PathBuf> },
     Fuzz { target: String, seconds: Option<u64> },
+}
+
+/// What to measure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Bench {
+    /// Reading, replaying, serving.
+    All,
+    /// What the shim costs a program.
+    Shim,
+    /// What an answer of `gpuheap fit` costs.
+    Fit,
 }
 
 /// Reads the arguments after the program's name.
@@ -65,7 +76,14 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Task,
             events: arguments.number("--events")?.unwrap_or(DEFAULT_EVENTS),
             seed: arguments.number("--seed")?.unwrap_or(DEFAULT_SEED),
         },
-        "bench" => Task::Bench { shim: arguments.flag("shim"), strict: arguments.flag("--strict") },
+        "bench" => {
+            let which = match (arguments.flag("shim"), arguments.flag("fit")) {
+                (true, _) => Bench::Shim,
+                (false, true) => Bench::Fit,
+                (false, false) => Bench::All,
+            };
+            Task::Bench { which, strict: arguments.flag("--strict") }
+        }
         "web" => Task::Web { check: arguments.flag("--check") },
         "browser" => Task::Browser { names: arguments.rest() },
         "exports" => Task::Exports,
@@ -156,7 +174,7 @@ mod tests {
         assert_eq!(parsed("loom").unwrap(), Task::Loom);
         assert_eq!(parsed("test").unwrap(), Task::Test { arguments: vec![] });
         assert_eq!(parsed("fixtures").unwrap(), Task::Fixtures { out: None, events: 1_000_000, seed: 1 });
-        assert_eq!(parsed("bench").unwrap(), Task::Bench { shim: false, strict: false });
+        assert_eq!(parsed("bench").unwrap(), Task::Bench { which: Bench::All, strict: false });
         assert_eq!(parsed("fuzz").unwrap(), Task::Fuzz { target: "import".into(), seconds: None });
     }
 
@@ -165,8 +183,9 @@ mod tests {
         let expected = Task::Fixtures { out: Some(PathBuf::from("here")), events: 4_000_000, seed: 7 };
         assert_eq!(parsed("fixtures --events 4_000_000 --out here --seed 7").unwrap(), expected);
         assert_eq!(parsed("fixtures --seed=7 --out=here --events=4000000").unwrap(), expected);
-        assert_eq!(parsed("bench --strict").unwrap(), Task::Bench { shim: false, strict: true });
-        assert_eq!(parsed("bench shim --strict").unwrap(), Task::Bench { shim: true, strict: true });
+        assert_eq!(parsed("bench --strict").unwrap(), Task::Bench { which: Bench::All, strict: true });
+        assert_eq!(parsed("bench shim --strict").unwrap(), Task::Bench { which: Bench::Shim, strict: true });
+        assert_eq!(parsed("bench fit").unwrap(), Task::Bench { which: Bench::Fit, strict: false });
         assert_eq!(parsed("web --check").unwrap(), Task::Web { check: true });
         let expected = Task::Fuzz { target: "explain".into(), seconds: Some(60) };
         assert_eq!(parsed("fuzz --seconds 60 --target explain").unwrap(), expected);

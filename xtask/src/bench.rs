@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: `gpuheap explain` against CPython's own reader, and the speed of replays under other settings, on
 //! files that everyone can make. `cargo xtask bench shim`: what the shim costs a program.
 
+pub(crate) mod fit;
 mod serve;
 pub(crate) mod shim;
 

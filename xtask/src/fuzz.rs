@@ -7,12 +7,13 @@ use crate::tools::CARGO_FUZZ;
 use crate::workspace::{self, Workspace};
 
 /// What can be fuzzed, and the crates whose tests a fault becomes a part of.
-const TARGETS: [(&str, &str); 3] = [
+const TARGETS: [(&str, &str); 4] = [
     ("import", "`gpuheap-import`"),
     ("explain", "`gpuheap-explain` or `gpuheap-alloc`"),
     ("events", "`gpuheap-import` or `gpuheap-ledger`"),
+    ("fit", "`gpuheap-fit`"),
 ];
-/// All targets but `events` read the same kinds of files; for that one, they are bytes like others.
+/// `import` and `explain` read the same kinds of files; for the others, they are bytes like any.
 const SEEDS: &str = "fuzz/seeds/import";
 
 /// Fuzzes `target` until `seconds` are over, a fault is found, or the user has seen enough.

@@ -19,7 +19,7 @@ mod workspace;
 
 use std::process::ExitCode;
 
-use crate::arguments::Task;
+use crate::arguments::{Bench, Task};
 use crate::failure::Failure;
 use crate::workspace::Workspace;
 
@@ -45,8 +45,9 @@ fn run() -> Result<(), Failure> {
         Task::Lint => lint::run(&workspace),
         Task::Loom => loom::run(&workspace),
         Task::Fixtures { out, events, seed } => fixtures::run(&workspace, out.as_deref(), events, seed),
-        Task::Bench { shim: true, strict } => bench::shim::run(&workspace, strict),
-        Task::Bench { shim: false, strict } => bench::run(&workspace, strict),
+        Task::Bench { which: Bench::Shim, strict } => bench::shim::run(&workspace, strict),
+        Task::Bench { which: Bench::Fit, strict } => bench::fit::run(&workspace, strict),
+        Task::Bench { which: Bench::All, strict } => bench::run(&workspace, strict),
         Task::Web { check } => web::run(&workspace, check),
         Task::Browser { names } => web::browser(&workspace, &names),
         Task::Exports => exports::run(&workspace),

@@ -94,8 +94,14 @@ pub struct Block {
 /// The blocks of a program in the order of the forward pass.
 #[must_use]
 pub fn blocks(program: &Program<'_>, uses: &Uses) -> Vec<Block> {
+    blocks_with(program, uses, &[])
+}
+
+/// The same with the modules called `named`, whatever their names; what contains them or lies within them is no block.
+#[must_use]
+pub fn blocks_with(program: &Program<'_>, uses: &Uses, named: &[&str]) -> Vec<Block> {
     let trace = program.trace;
-    let candidates = numbered(trace);
+    let candidates = candidates(trace, named);
     let mut open: HashMap<u32, usize> = HashMap::default();
     let mut spans: HashMap<u32, Vec<(usize, usize)>> = HashMap::default();
     let mut order: Vec<u32> = Vec::new();
@@ -129,6 +135,18 @@ pub fn blocks(program: &Program<'_>, uses: &Uses) -> Vec<Block> {
         found.push(Block { module, passages, signature, kept_bytes });
     }
     outermost(trace, &found)
+}
+
+/// Modules that may be blocks.
+fn candidates(trace: &Trace, named: &[&str]) -> Vec<bool> {
+    let mut candidates = numbered(trace);
+    let ids = (0..).zip(&trace.modules).filter(|(_, module)| named.contains(&module.name.as_str()));
+    let asked: Vec<u32> = ids.map(|(id, _)| id).collect();
+    for (id, candidate) in (0..).zip(&mut candidates) {
+        let near = |&other: &u32| trace.is_within(id, other) || trace.is_within(other, id);
+        *candidate = asked.contains(&id) || (*candidate && !asked.iter().any(near));
+    }
+    candidates
 }
 
 /// Modules whose name ends in a number and that have a sibling of the same kind of name.

@@ -1,19 +1,20 @@
 //! The answer: whether it fits, and what to do if it does not.
 
-use std::path::PathBuf;
-
-use serde::{Deserialize, Serialize};
+mod options;
+mod report;
 
 use crate::blocks::{Uses, blocks};
 use crate::cost::StepTime;
-use crate::device::{Calibration, Device};
 use crate::error::Error;
-use crate::holders::{Holder, holders};
+use crate::holders::holders;
 use crate::levers::{Lever, code};
-use crate::plan::{Found, Limits, Planner, Variant, normalizes_over_batches};
+use crate::plan::{Found, Planner, Variant, normalizes_over_batches};
 use crate::program::Program;
 use crate::replay::Replayed;
 use crate::trace::{Class, Event, Phase, Source, Unknown};
+
+pub use options::FitOptions;
+pub use report::{Fit, FitBatch, FrontPoint, Optimality, Peak, PhaseReport, PlannedLever, Verdict};
 
 /// What a fit says it is, as JSON.
 pub const SCHEMA: &str = "gpuheap.fit/1";
@@ -23,220 +24,6 @@ const UNVERIFIED: f64 = 0.03;
 const HOLDERS: usize = 8;
 /// Points of the front, at most.
 const POINTS: usize = 12;
-
-/// What to fit.
-#[derive(Clone, Debug)]
-pub struct FitOptions {
-    /// The device.
-    pub device: Device,
-    /// What was found out about it.
-    pub calibration: Option<Calibration>,
-    /// Bytes that the program may take of the device, its context included; none for all of the device.
-    pub budget: Option<u64>,
-    /// What limits the search.
-    pub limits: Limits,
-    /// Whether to work out the front of time against memory, too.
-    pub front: bool,
-}
-
-/// Options as Python gives them.
-#[derive(Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct JsonOptions {
-    budget_bytes: Option<u64>,
-    device: String,
-    device_file: Option<PathBuf>,
-    calibration: Option<PathBuf>,
-    gpus: u32,
-    batch: Option<u64>,
-    conf: Option<String>,
-    set: Vec<Lever>,
-    without: Vec<String>,
-    allow: Vec<String>,
-    workspace: Option<String>,
-    front: bool,
-}
-
-impl Default for JsonOptions {
-    fn default() -> Self {
-        Self {
-            budget_bytes: None,
-            device: "H200".to_owned(),
-            device_file: None,
-            calibration: None,
-            gpus: 1,
-            batch: None,
-            conf: None,
-            set: Vec::new(),
-            without: Vec::new(),
-            allow: Vec::new(),
-            workspace: None,
-            front: false,
-        }
-    }
-}
-
-impl FitOptions {
-    /// Reads options from a JSON object; what it does not name has its default.
-    pub fn from_json(text: &str) -> Result<Self, Error> {
-        let options: JsonOptions = serde_json::from_str(text).map_err(Error::Options)?;
-        Ok(Self {
-            device: Device::find(&options.device, options.device_file.as_deref())?,
-            calibration: options.calibration.as_deref().map(Calibration::read).transpose()?,
-            budget: options.budget_bytes,
-            limits: Limits {
-                conf: options.conf,
-                gpus: options.gpus,
-                batch: options.batch,
-                set: options.set,
-                without: options.without,
-                allow: options.allow,
-                workspace: options.workspace,
-            },
-            front: options.front,
-        })
-    }
-}
-
-/// Whether it fits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// With the plan, which may be empty.
-    Fits,
-    /// With the plan, if what is left over lies on the host.
-    FitsWithSpill,
-    /// Not with any plan.
-    DoesNotFit,
-}
-
-/// A peak of memory.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Peak {
-    /// The most allocated bytes, as PyTorch counts them.
-    pub allocated_bytes: u64,
-    /// The most reserved bytes.
-    pub reserved_bytes: u64,
-    /// With the context and the libraries: what the device has to have.
-    pub device_bytes: u64,
-    /// The least that it may turn out to be.
-    pub low: u64,
-    /// The most that it may turn out to be.
-    pub high: u64,
-    /// The phase of the most allocated bytes.
-    pub phase: Phase,
-    /// The step of it.
-    pub step: u32,
-    /// The module that was at work, empty outside of all.
-    pub module: String,
-    /// The event, in the program with the plan.
-    pub event: usize,
-    /// Who holds it then, largest first.
-    pub holders: Vec<Holder>,
-    /// The time of a step, in microseconds.
-    pub step_us: f64,
-}
-
-/// The most of one phase.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct PhaseReport {
-    /// The step.
-    pub step: u32,
-    /// The phase.
-    pub phase: Phase,
-    /// The most allocated bytes.
-    pub allocated_bytes: u64,
-    /// The most reserved bytes.
-    pub reserved_bytes: u64,
-}
-
-/// A lever of a plan.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct PlannedLever {
-    /// The lever.
-    #[serde(flatten)]
-    pub lever: Lever,
-    /// Bytes of the reserved peak that it saves: how much more the plan would take without it.
-    pub saves_bytes: i64,
-    /// Microseconds that it costs a step; negative where it is faster.
-    pub costs_us: f64,
-    /// What it is, in a few words.
-    pub what: String,
-    /// Why it is in the plan.
-    pub why: String,
-    /// The code that turns it on.
-    pub code: String,
-}
-
-/// A point of time against memory.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct FrontPoint {
-    /// The smallest budget in bytes that has this plan.
-    pub budget_bytes: u64,
-    /// Its step, in microseconds.
-    pub step_us: f64,
-    /// Its levers.
-    pub plan: Vec<Lever>,
-}
-
-/// How good the plan is.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Optimality {
-    /// `optimal` or `bounded`.
-    pub kind: String,
-    /// Over what.
-    pub over: String,
-}
-
-/// The batch of a fit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct FitBatch {
-    /// Samples a step.
-    pub size: u64,
-}
-
-/// The answer.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Fit {
-    /// [`SCHEMA`].
-    pub schema: String,
-    /// Where the trace is from.
-    pub source: Source,
-    /// The batch.
-    pub batch: FitBatch,
-    /// The device.
-    pub device: String,
-    /// How many of them.
-    pub gpus: u32,
-    /// Whether it fits.
-    pub verdict: Verdict,
-    /// The budget of one device, in bytes.
-    pub budget_bytes: u64,
-    /// What the context and the libraries take of it.
-    pub context_bytes: u64,
-    /// The settings of the allocator that were given; a plan may have others.
-    pub conf: String,
-    /// The model as it is.
-    pub baseline: Peak,
-    /// The model with the plan.
-    pub peak: Peak,
-    /// Its phases.
-    pub phases: Vec<PhaseReport>,
-    /// The plan; empty where it fits as it is.
-    pub plan: Vec<PlannedLever>,
-    /// The time of a step with the plan, in microseconds.
-    pub step_us: f64,
-    /// How good the plan is.
-    pub optimality: Optimality,
-    /// The smallest budget that some plan keeps to, in bytes.
-    pub smallest_budget_bytes: Option<u64>,
-    /// Time against memory, from the most memory to the least.
-    pub front: Vec<FrontPoint>,
-    /// What could not be traced.
-    pub unknown: Vec<Unknown>,
-    /// What else the reader should know.
-    pub notes: Vec<String>,
-}
 
 /// Answers for a model whose traces are `variants`, of which the first is the model as it is. `progress` hears how many of
 /// how many combinations of levers are worked out.
@@ -449,7 +236,7 @@ impl<'a> Frame<'a> {
         let calibrated = self.options.calibration.as_ref().is_some_and(|known| known.is_for(&self.options.device));
         if !calibrated {
             notes.push(format!(
-                "times are from data sheets of the {}, not from a run; `--verify` on one makes them right",
+                "times are worked out from the speeds of the {}, not from a run; `--verify` on one makes them right",
                 self.options.device.name
             ));
         }

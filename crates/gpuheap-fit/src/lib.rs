@@ -22,7 +22,9 @@ pub mod scale;
 pub mod trace;
 
 pub use error::Error;
-pub use fit::{Fit, FitOptions, FrontPoint, Optimality, Peak, PhaseReport, PlannedLever, SCHEMA, Verdict, fit};
+pub use fit::{
+    Fit, FitBatch, FitOptions, FrontPoint, Optimality, Peak, PhaseReport, PlannedLever, SCHEMA, Verdict, fit,
+};
 pub use levers::Lever;
 pub use program::{Program, Slot, Step};
 pub use trace::Trace;

@@ -4,11 +4,14 @@
 //! every combination that makes sense (`search`). Every candidate that counts is replayed through the allocator before
 //! it is believed.
 
+mod asked;
 mod chain;
+mod prepare;
 mod search;
 mod variants;
 
 pub use chain::{Chain, Choice, Link, Solved};
-pub(crate) use search::normalizes_over_batches;
-pub use search::{Candidate, Found, Limits, Planner, Variant};
+pub(crate) use prepare::normalizes_over_batches;
+pub use prepare::{Limits, Variant};
+pub use search::{Candidate, Found, Planner};
 pub use variants::variants;

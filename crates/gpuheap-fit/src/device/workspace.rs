@@ -2,7 +2,8 @@
 //!
 //! cuBLAS: PyTorch gives each handle a workspace on each stream, made with the first matrix product and never given
 //! back. The program's thread has one handle and autograd's thread another, so a training step holds two. Recordings of
-//! BERT-large, ResNet-152 and GPT-2 on an H200 have exactly these two, of 32 MiB each; cuBLASLt shares them.
+//! BERT-large, ResNet-152 and GPT-2 on an H200 have exactly these two, of 32 MiB each; cuBLASLt shares them,
+//! and has another MiB of its own.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,9 @@ use crate::trace::{Class, Event, NO_MODULE};
 const HOPPER: u64 = 32 << 20;
 /// For all others `:4096:2:16:8`, in KiB: two blocks of 4 MiB and eight of 16 KiB.
 const OTHERS: u64 = (4096 * 2 + 16 * 8) << 10;
+
+/// What cuBLASLt keeps for itself from the first product with a bias on, in bytes.
+const LIGHT: u64 = 1 << 20;
 
 /// Whether an operator is a matrix product that goes through cuBLAS.
 #[must_use]
@@ -69,13 +73,16 @@ pub fn add_workspaces(program: &mut Program<'_>, device: &Device, config: Option
     let mut edits = Edits::default();
     // What lives for one call only can share a slot with all others of its size.
     let mut scratch: BTreeMap<u64, u32> = BTreeMap::new();
+    let traced = has_scratch_of(program, &convolutions);
+    let mut seen_light = false;
     for at in 0..program.events.len() {
         let Event::Op(call) = program.events[at] else { continue };
         let call = &trace.calls[call as usize];
+        let light = trace.op_name(call).starts_with("aten.addmm.") && !std::mem::replace(&mut seen_light, true);
         if products[call.op as usize] && !std::mem::replace(&mut seen[usize::from(call.thread)], true) {
             let slot = program.add(Slot { bytes, class: Class::Workspace, module: NO_MODULE });
             edits.before(at, Event::Alloc(slot));
-        } else if convolutions[call.op as usize] {
+        } else if convolutions[call.op as usize] && !traced {
             let bytes = convolution::scratch(program, call);
             if bytes > 0 {
                 let slot = Slot { bytes, class: Class::Workspace, module: NO_MODULE };
@@ -84,8 +91,22 @@ pub fn add_workspaces(program: &mut Program<'_>, device: &Device, config: Option
                 edits.before(at, Event::Free(slot));
             }
         }
+        if light {
+            let slot = program.add(Slot { bytes: LIGHT, class: Class::Workspace, module: NO_MODULE });
+            edits.before(at, Event::Alloc(slot));
+        }
     }
     (program.events, _) = edits.apply(&program.events);
+}
+
+/// Whether the trace has scratch memory of such operators itself: the tracer sees shapes and strides, so it knows better.
+fn has_scratch_of(program: &Program<'_>, ops: &[bool]) -> bool {
+    let is_scratch =
+        |event: &Event| matches!(event, Event::Alloc(slot) if program.slots[*slot as usize].class == Class::Workspace);
+    program.events.windows(2).any(|pair| match pair[1] {
+        Event::Op(call) => ops[program.trace.calls[call as usize].op as usize] && is_scratch(&pair[0]),
+        _ => false,
+    })
 }
 
 #[cfg(test)]

@@ -5,20 +5,19 @@
 
 use gpuheap_alloc::torch::Config;
 
-use crate::blocks::{Block, Uses, blocks};
+use crate::blocks::{Block, Uses, blocks_with};
 use crate::cost::{CostModel, HIDDEN, StepTime};
 use crate::device::{Calibration, Device, add_workspaces};
 use crate::error::Error;
 use crate::levers::checkpoint::{Treatment, costly_ops, treat};
 use crate::levers::{Lever, OptimizerForm, ShardForm, accumulate, loss, optimizer, shard};
 use crate::plan::Chain;
+use crate::plan::asked::{chunks_of, conf_of, force, form_of, shard_of, undo};
+use crate::plan::prepare::{Limits, Prepared, Variant, prepare};
 use crate::program::Program;
 use crate::replay::{Replayed, config, replay};
-use crate::scale::Family;
 use crate::trace::Trace;
 
-/// Micro-batches that are tried.
-const FACTORS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 /// Chunks that the loss is tried in.
 const CHUNKS: u32 = 8;
 /// How often a choice is made again for a smaller budget, because the allocator reserves more than is alive.
@@ -27,44 +26,6 @@ const TIGHTER: usize = 8;
 const CONFS: [&str; 2] = ["", "expandable_segments:True"];
 /// What the search steps the budget by, in bytes, when it looks for the smallest.
 const GRAIN: u64 = 16 << 20;
-
-/// A model traced with some levers already applied.
-#[derive(Clone, Debug)]
-pub struct Variant {
-    /// The levers.
-    pub levers: Vec<Lever>,
-    /// The traces.
-    pub family: Family,
-}
-
-/// What limits the search.
-#[derive(Clone, Debug, Default)]
-pub struct Limits {
-    /// Settings of the allocator that are given, if they are.
-    pub conf: Option<String>,
-    /// Devices.
-    pub gpus: u32,
-    /// The batch size; none for the one that was traced.
-    pub batch: Option<u64>,
-    /// Levers that the plan must have.
-    pub set: Vec<Lever>,
-    /// Names of levers that the plan may not have.
-    pub without: Vec<String>,
-    /// Names of levers that it may have although they change results.
-    pub allow: Vec<String>,
-    /// `CUBLAS_WORKSPACE_CONFIG`.
-    pub workspace: Option<String>,
-}
-
-/// A trace at the size of one micro-batch.
-#[derive(Debug)]
-struct Prepared {
-    levers: Vec<Lever>,
-    factor: u32,
-    trace: Trace,
-    /// Only here to compare with: the plan must have other levers.
-    is_base: bool,
-}
 
 /// A combination of all levers but those of blocks.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -174,10 +135,22 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
+    /// The chain of blocks, with those that were asked for by name.
+    fn blocks_of(&self, program: &Program<'_>, uses: &Uses) -> Vec<Block> {
+        let named = self.limits.set.iter().filter_map(|lever| match lever {
+            Lever::Checkpoint { modules }
+            | Lever::SelectiveCheckpoint { modules, .. }
+            | Lever::OffloadActivations { modules } => Some(modules),
+            _ => None,
+        });
+        let named: Vec<&str> = named.flatten().map(String::as_str).filter(|&name| name != "all").collect();
+        blocks_with(program, uses, &named)
+    }
+
     fn block_names(&self) -> Vec<String> {
         let Ok((program, ..)) = self.baseline() else { return Vec::new() };
         let uses = Uses::new(&program);
-        blocks(&program, &uses).iter().map(|block| program.trace.module_name(block.module).to_owned()).collect()
+        self.blocks_of(&program, &uses).iter().map(|block| program.trace.module_name(block.module).to_owned()).collect()
     }
 
     fn has(&self, what: impl Fn(&Prepared) -> bool) -> bool {
@@ -422,7 +395,7 @@ impl<'a> Planner<'a> {
         let cost = self.cost(program.trace);
         let base_us = cost.step(&program).total_us;
         let uses = Uses::new(&program);
-        let blocks = blocks(&program, &uses);
+        let blocks = self.blocks_of(&program, &uses);
         let mut chain = Chain::new(&program, &uses, &blocks, &self.allowed(), &cost, self.device);
         let names: Vec<&str> = blocks.iter().map(|block| program.trace.module_name(block.module)).collect();
         force(&mut chain, &names, self.limits)?;
@@ -445,7 +418,7 @@ impl<'a> Planner<'a> {
     fn treated(&self, spec: Spec, treatments: &[Treatment]) -> Option<Program<'_>> {
         let program = self.build(spec)?;
         let uses = Uses::new(&program);
-        let blocks: Vec<Block> = blocks(&program, &uses);
+        let blocks = self.blocks_of(&program, &uses);
         if blocks.len() != treatments.len() && treatments.iter().any(|&treatment| treatment != Treatment::Keep) {
             return None;
         }
@@ -519,7 +492,7 @@ impl<'a> Planner<'a> {
         let base = self.build(spec);
         let names: Vec<String> = base.map_or_else(Vec::new, |base| {
             let uses = Uses::new(&base);
-            blocks(&base, &uses).iter().map(|block| base.trace.module_name(block.module).to_owned()).collect()
+            self.blocks_of(&base, &uses).iter().map(|block| base.trace.module_name(block.module).to_owned()).collect()
         });
         let of = |wanted: Treatment| -> Vec<String> {
             names
@@ -553,106 +526,4 @@ impl<'a> Planner<'a> {
         }
         Some(enough * GRAIN)
     }
-}
-
-/// Leaves to the blocks that a lever names no other choice. `None` where there is no such block or choice.
-fn force(chain: &mut Chain, names: &[&str], limits: &Limits) -> Option<()> {
-    for lever in &limits.set {
-        let (modules, treatment) = match lever {
-            Lever::Checkpoint { modules } => (modules, Treatment::Recompute),
-            Lever::SelectiveCheckpoint { modules, .. } => (modules, Treatment::Selective),
-            Lever::OffloadActivations { modules } => (modules, Treatment::Offload),
-            _ => continue,
-        };
-        let all = modules.iter().any(|module| module == "all");
-        for (link, name) in chain.links.iter_mut().zip(names) {
-            if all || modules.iter().any(|module| module == name) {
-                link.choices.retain(|choice| choice.treatment == treatment);
-                link.choices.first()?;
-            } else if limits.forbids(lever.name()) {
-                link.choices.retain(|choice| choice.treatment != treatment);
-            }
-        }
-        let known = |module: &String| module == "all" || names.contains(&module.as_str());
-        if names.is_empty() || !modules.iter().all(known) {
-            return None;
-        }
-    }
-    Some(())
-}
-
-fn undo(treatments: &mut [Treatment], which: Treatment) {
-    treatments.iter_mut().filter(|treatment| **treatment == which).for_each(|treatment| *treatment = Treatment::Keep);
-}
-
-fn conf_of(lever: &Lever) -> Option<&str> {
-    if let Lever::Allocator { conf } = lever { Some(conf) } else { None }
-}
-
-fn form_of(lever: &Lever) -> Option<OptimizerForm> {
-    if let Lever::Optimizer { form } = lever { Some(*form) } else { None }
-}
-
-fn chunks_of(lever: &Lever) -> Option<u32> {
-    if let Lever::Loss { chunks, .. } = lever { Some(*chunks) } else { None }
-}
-
-fn shard_of(lever: &Lever) -> Option<ShardForm> {
-    if let Lever::Shard { form, .. } = lever { Some(*form) } else { None }
-}
-
-impl Limits {
-    fn forbids(&self, name: &str) -> bool {
-        self.without.iter().any(|without| without == name || without == "all")
-    }
-
-    fn allows(&self, name: &str) -> bool {
-        self.allow.iter().any(|allow| allow == name) && !self.forbids(name)
-    }
-}
-
-/// Whether samples of a batch have to do with each other: then parts of a batch give other results.
-pub(crate) fn normalizes_over_batches(trace: &Trace) -> bool {
-    trace.modules.iter().any(|module| module.class.contains("BatchNorm"))
-}
-
-/// All traces that the search works on: each variant at each size of micro-batch.
-fn prepare(variants: &[Variant], limits: &Limits) -> Result<Vec<Prepared>, Error> {
-    let gpus = u64::from(limits.gpus.max(1));
-    let wanted: Vec<&Lever> = limits.set.iter().filter(|lever| lever.is_traced()).collect();
-    let given = limits.set.iter().find_map(|lever| match lever {
-        Lever::Accumulate { factor } => Some(*factor),
-        _ => None,
-    });
-    let mut prepared = Vec::new();
-    if let Some(family) = variants.first().map(|variant| &variant.family) {
-        let traced = family.largest().map_or(1, |trace| trace.batch.size);
-        let trace = family.at(limits.batch.unwrap_or(traced))?;
-        prepared.push(Prepared { levers: variants[0].levers.clone(), factor: 1, trace, is_base: true });
-    }
-    for variant in variants {
-        let fits_set = wanted.iter().all(|lever| variant.levers.contains(lever));
-        if !fits_set {
-            continue;
-        }
-        let family = &variant.family;
-        let traced = family.largest().map_or(1, |trace| trace.batch.size);
-        let batch = limits.batch.unwrap_or(traced);
-        let normalizes = family.largest().is_some_and(normalizes_over_batches);
-        let no_parts = limits.forbids("accumulate") || (normalizes && !limits.allows("accumulate"));
-        for factor in FACTORS {
-            let not_asked = given.is_some_and(|given| given != factor) || (factor > 1 && given.is_none() && no_parts);
-            let parts = u64::from(factor) * gpus;
-            if not_asked || batch < parts || (parts > 1 && !batch.is_multiple_of(parts)) {
-                continue;
-            }
-            match family.at(batch / parts) {
-                Ok(trace) => prepared.push(Prepared { levers: variant.levers.clone(), factor, trace, is_base: false }),
-                // Of a single trace there is no way to another size: then without this lever.
-                Err(Error::OneBatch { .. }) if factor > 1 => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-    Ok(prepared)
 }

@@ -80,6 +80,8 @@ struct Layer {
 }
 
 /// The trace as text.
+#[expect(clippy::too_many_lines, reason = "one step of training, from its beginning to its end")]
+#[expect(clippy::many_single_char_names, clippy::similar_names, reason = "as in the formulas")]
 pub(crate) fn text(model: Model) -> String {
     let Model { layers, batch, sequence, width, words } = model;
     let mut w = Writer::default();

@@ -43,15 +43,15 @@ fn plans_keep_to_every_budget_that_is_large_enough() {
     let whole = answer(&variants, &FitOptions { front: true, ..options(None) });
     let least = whole.smallest_budget_bytes.unwrap();
     assert!(least < whole.baseline.high);
-    let mut last = f64::INFINITY;
+    let mut slower = f64::INFINITY;
     for part in 0..=6 {
         let budget = least + (whole.baseline.high - least) * part / 6;
         let fit = answer(&variants, &options(Some(budget)));
         assert_eq!(fit.verdict, Verdict::Fits, "{budget}");
         assert!(fit.peak.high <= budget, "{} > {budget}", fit.peak.high);
         // More memory is never slower, but for what a thousandth of the time is worth.
-        assert!(fit.step_us <= last * 1.002, "{part}: {} > {last}", fit.step_us);
-        last = fit.step_us;
+        assert!(fit.step_us <= slower * 1.002, "{part}: {} > {slower}", fit.step_us);
+        slower = fit.step_us;
     }
     let fit = answer(&variants, &options(Some(least - 64 * MIB)));
     assert_ne!(fit.verdict, Verdict::Fits);

@@ -87,6 +87,8 @@ fn all_levers_keep_programs_whole() {
     }
 }
 
+const ALL: [Treatment; 4] = [Treatment::Keep, Treatment::Recompute, Treatment::Selective, Treatment::Offload];
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
@@ -102,7 +104,6 @@ proptest! {
         let uses = Uses::new(&program);
         let blocks = blocks(&program, &uses);
         prop_assert_eq!(blocks.len(), layers);
-        const ALL: [Treatment; 4] = [Treatment::Keep, Treatment::Recompute, Treatment::Selective, Treatment::Offload];
         let treatments: Vec<Treatment> = kinds.iter().take(layers).map(|&kind| ALL[kind]).collect();
         let treated = treat(&program, &uses, &blocks, &treatments, &h200()).program;
         prop_assert_eq!(treated.first_fault(), None);

@@ -21,7 +21,7 @@ Examples:
   def make():
       model = Net()
       optimizer = torch.optim.AdamW(model.parameters())
-      loss = torch.nn.functional.cross_entropy      # loss(output, target); None: model(**batch).loss
+      loss = torch.nn.functional.cross_entropy  # None: model(**batch).loss
       batch = (torch.zeros(16, 3, 224, 224), torch.zeros(16, dtype=torch.long))
       return model, optimizer, loss, batch
 
@@ -90,7 +90,7 @@ pub(crate) struct Fit {
     #[arg(long, value_name = "PATH")]
     pub(crate) device_file: Option<PathBuf>,
 
-    /// The Python that has the model's packages [default: the one of this gpuheap, of VIRTUAL_ENV, or `python3`]
+    /// The Python that has the model's packages [default: the one of this gpuheap, of the virtual environment, or `python3`]
     #[arg(long, value_name = "PATH")]
     pub(crate) python: Option<PathBuf>,
 

@@ -57,7 +57,7 @@ pub(super) fn run(path: &Path, arguments: &Check, own: &Own) -> Result<ExitCode,
     };
     let variants = traces::variants(&wanted, &python, &mut progress)?;
     let options = FitOptions {
-        device,
+        device: device.clone(),
         calibration: None,
         budget: Some(plan.budget_bytes),
         limits: Limits {

@@ -1,6 +1,7 @@
 //! A plan on a real GPU, by a child.
 
 use std::ffi::OsStr;
+use std::fmt::Write as _;
 use std::io::Write as _;
 
 use gpuheap_fit::Fit;
@@ -75,6 +76,7 @@ pub(crate) fn verify(fit: &Fit, python: &Python<'_>, progress: &mut Progress) ->
 pub(crate) fn show(verified: &Verified) {
     let Verified { predicted, real, .. } = verified;
     let mut text = format!("{:<12}{:>12}{:>12}{:>9}\n", "", "predicted", "real", "error");
+    // Writing to a string cannot fail.
     for (name, predicted, real) in [
         ("allocated", predicted.allocated_bytes, real.allocated_bytes),
         ("reserved", predicted.reserved_bytes, real.reserved_bytes),
@@ -82,12 +84,12 @@ pub(crate) fn show(verified: &Verified) {
     ] {
         if real > 0 {
             let (shown, of) = (Bytes::new(predicted).to_string(), Bytes::new(real).to_string());
-            text.push_str(&format!("{name:<12}{shown:>12}{of:>12}{:>8.1} %\n", off(predicted as f64, real as f64)));
+            let _ = writeln!(text, "{name:<12}{shown:>12}{of:>12}{:>8.1} %", off(predicted as f64, real as f64));
         }
     }
     if real.step_us > 0.0 {
         let (shown, of) = (predicted.step_us / 1e3, real.step_us / 1e3);
-        text.push_str(&format!("{:<12}{shown:>9.0} ms{of:>9.0} ms{:>8.1} %\n", "step", off(shown, of)));
+        let _ = writeln!(text, "{:<12}{shown:>9.0} ms{of:>9.0} ms{:>8.1} %", "step", off(shown, of));
     }
     let held = if verified.fits() { "It fits." } else { "It does not fit." };
     text.push_str(held);

@@ -14,7 +14,9 @@ fn every_shell_has_a_script() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
         let script = stdout(&["completions", shell]);
         assert!(script.contains("gpuheap"), "{shell}");
-        for word in ["details", "whatif", "verify", "diff", "device-b", "check", "budget-file", "no-move", "keep"] {
+        for word in
+            ["details", "whatif", "verify", "diff", "device-b", "check", "budget-file", "keep-trace", "no-move", "keep"]
+        {
             assert!(script.contains(word), "{shell}: {word}");
         }
     }

@@ -21,6 +21,7 @@ fn help_names_the_commands() {
       tui          Look around in a recording on a terminal, over SSH too
       export       Export a recording to the tools that you have: Perfetto, pprof, speedscope, Parquet,
                    …
+      fit          Know whether a model fits before it runs, and what makes it fit
       run          Run a program within a memory budget, past the card's size, yielding to others
       ps           List what runs under `gpuheap run`, and what every process of it holds
       yield        Let a process move its memory to the host, for others to use the device
@@ -123,13 +124,13 @@ fn help_of_explain_has_examples() {
 
 #[test]
 fn help_of_the_other_commands() {
-    for command in ["whatif", "diff", "check", "open", "serve", "tui", "run", "ps", "yield", "wake"] {
+    for command in ["whatif", "diff", "check", "open", "serve", "tui", "fit", "run", "ps", "yield", "wake"] {
         insta::assert_snapshot!(format!("help_{command}"), TestContext::new().run([command, "--help"]));
     }
     let text = |arguments: &[&str]| TestContext::new().run(arguments);
     assert_eq!(text(&["help", "whatif"]), text(&["whatif", "--help"]));
     let commands =
-        ["explain", "whatif", "diff", "check", "open", "serve", "tui", "export", "run", "ps", "yield", "wake"];
+        ["explain", "whatif", "diff", "check", "open", "serve", "tui", "export", "fit", "run", "ps", "yield", "wake"];
     for command in commands.into_iter().chain(["completions", "man"]) {
         let help = text(&[command, "-h"]);
         let options: Vec<&str> =

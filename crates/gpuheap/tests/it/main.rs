@@ -7,6 +7,7 @@ mod context;
 mod diff;
 mod explain;
 mod export;
+mod fit;
 mod help;
 mod page;
 mod recordings;

@@ -1,0 +1,103 @@
+//! What a search starts from: traces of the model at each size of micro-batch, and what limits it.
+
+use crate::error::Error;
+use crate::levers::Lever;
+use crate::scale::Family;
+use crate::trace::Trace;
+
+/// Micro-batches that are tried.
+const FACTORS: [u32; 6] = [1, 2, 4, 8, 16, 32];
+
+/// A model traced with some levers already applied.
+#[derive(Clone, Debug)]
+pub struct Variant {
+    /// The levers.
+    pub levers: Vec<Lever>,
+    /// The traces.
+    pub family: Family,
+}
+
+/// What limits the search.
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    /// Settings of the allocator that are given, if they are.
+    pub conf: Option<String>,
+    /// Devices.
+    pub gpus: u32,
+    /// The batch size; none for the one that was traced.
+    pub batch: Option<u64>,
+    /// Levers that the plan must have.
+    pub set: Vec<Lever>,
+    /// Names of levers that the plan may not have.
+    pub without: Vec<String>,
+    /// Names of levers that it may have although they change results.
+    pub allow: Vec<String>,
+    /// `CUBLAS_WORKSPACE_CONFIG`.
+    pub workspace: Option<String>,
+}
+
+/// A trace at the size of one micro-batch.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) levers: Vec<Lever>,
+    pub(super) factor: u32,
+    pub(super) trace: Trace,
+    /// Only here to compare with: the plan must have other levers.
+    pub(super) is_base: bool,
+}
+
+impl Limits {
+    pub(super) fn forbids(&self, name: &str) -> bool {
+        self.without.iter().any(|without| without == name || without == "all")
+    }
+
+    pub(super) fn allows(&self, name: &str) -> bool {
+        self.allow.iter().any(|allow| allow == name) && !self.forbids(name)
+    }
+}
+
+/// Whether samples of a batch have to do with each other: then parts of a batch give other results.
+pub(crate) fn normalizes_over_batches(trace: &Trace) -> bool {
+    trace.modules.iter().any(|module| module.class.contains("BatchNorm"))
+}
+
+/// All traces that the search works on: each variant at each size of micro-batch.
+pub(super) fn prepare(variants: &[Variant], limits: &Limits) -> Result<Vec<Prepared>, Error> {
+    let gpus = u64::from(limits.gpus.max(1));
+    let wanted: Vec<&Lever> = limits.set.iter().filter(|lever| lever.is_traced()).collect();
+    let given = limits.set.iter().find_map(|lever| match lever {
+        Lever::Accumulate { factor } => Some(*factor),
+        _ => None,
+    });
+    let mut prepared = Vec::new();
+    if let Some(family) = variants.first().map(|variant| &variant.family) {
+        let traced = family.largest().map_or(1, |trace| trace.batch.size);
+        let trace = family.at(limits.batch.unwrap_or(traced))?;
+        prepared.push(Prepared { levers: variants[0].levers.clone(), factor: 1, trace, is_base: true });
+    }
+    for variant in variants {
+        let fits_set = wanted.iter().all(|lever| variant.levers.contains(lever));
+        if !fits_set {
+            continue;
+        }
+        let family = &variant.family;
+        let traced = family.largest().map_or(1, |trace| trace.batch.size);
+        let batch = limits.batch.unwrap_or(traced);
+        let normalizes = family.largest().is_some_and(normalizes_over_batches);
+        let no_parts = limits.forbids("accumulate") || (normalizes && !limits.allows("accumulate"));
+        for factor in FACTORS {
+            let not_asked = given.is_some_and(|given| given != factor) || (factor > 1 && given.is_none() && no_parts);
+            let parts = u64::from(factor) * gpus;
+            if not_asked || batch < parts || (parts > 1 && !batch.is_multiple_of(parts)) {
+                continue;
+            }
+            match family.at(batch / parts) {
+                Ok(trace) => prepared.push(Prepared { levers: variant.levers.clone(), factor, trace, is_base: false }),
+                // Of a single trace there is no way to another size: then without this lever.
+                Err(Error::OneBatch { .. }) if factor > 1 => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(prepared)
+}
