@@ -120,9 +120,7 @@ def _aligned(mask: Any, query: Any, key: Any) -> Any:
     return mask.expand(batch, heads, rows, columns)
 
 
-def choose(
-    gpu: Gpu, query: Any, key: Any, value: Any, mask: Any, dropout: float, causal: bool, grouped: bool
-) -> str:
+def choose(gpu: Gpu, query: Any, key: Any, value: Any, mask: Any, dropout: float, causal: bool, grouped: bool) -> str:
     """The kernel: `flash`, `efficient`, `cudnn` or `math`."""
     if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
         return "math"

@@ -74,9 +74,10 @@ class Classes:
         for event in recorder.events:
             if event[0] == "phase":
                 phase = event[1]
-            elif event[0] == "free" and phase in ("forward", "loss"):
-                if classes[event[1]] == "activation" and event[1] not in saved:
-                    classes[event[1]] = "temporary"
+            elif event[0] != "free" or phase not in ("forward", "loss") or event[1] in saved:
+                continue
+            elif classes[event[1]] == "activation":
+                classes[event[1]] = "temporary"
 
     def model_figures(self, model: Any) -> dict[str, int]:
         """As in the trace."""

@@ -50,7 +50,7 @@ def prepare_engine() -> None:
         return
     from torch.utils import backend_registration
 
-    class Hook(torch._C._acc.PrivateUse1Hooks):
+    class Hook(torch._C._acc.PrivateUse1Hooks):  # type: ignore[misc]
         def is_available(self) -> bool:
             return False
 
@@ -60,7 +60,7 @@ def prepare_engine() -> None:
         def is_built(self) -> bool:
             return True
 
-    class Guard(torch._C._acc.DeviceGuard):
+    class Guard(torch._C._acc.DeviceGuard):  # type: ignore[misc]
         def type_(self) -> Any:
             return torch._C._autograd.DeviceType.PrivateUse1
 
@@ -88,7 +88,7 @@ def prepare_engine() -> None:
     )
 
 
-class FakeCuda(FakeTensorMode):
+class FakeCuda(FakeTensorMode):  # type: ignore[misc]
     """Runs every operator on fake tensors and tells a recorder of storages on the GPU that come and go."""
 
     def __init__(self, recorder: Recorder, intercept: Intercept | None = None) -> None:
@@ -125,7 +125,11 @@ class FakeCuda(FakeTensorMode):
             return self.dispatch(func, types, args, kwargs or {})
         self._depth = 1
         kwargs = kwargs or {}
-        if kwargs.get("device") is not None and kwargs["device"].type == "meta" and self._engine_asks(sys._getframe().f_back):
+        if (
+            kwargs.get("device") is not None
+            and kwargs["device"].type == "meta"
+            and self._engine_asks(sys._getframe().f_back)
+        ):
             # A node of the graph makes a tensor like one whose device it was told to be this.
             kwargs = {**kwargs, "device": _CUDA}
         try:
@@ -179,7 +183,13 @@ class FakeCuda(FakeTensorMode):
 
 _aten = torch.ops.aten
 _ALIASES = frozenset(
-    (_aten._unsafe_view.default, _aten.detach.default, _aten.t.default, _aten._reshape_alias.default, _aten.lift_fresh.default)
+    (
+        _aten._unsafe_view.default,
+        _aten.detach.default,
+        _aten.t.default,
+        _aten._reshape_alias.default,
+        _aten.lift_fresh.default,
+    )
 )
 """Operators that move nothing, though they are not marked as views."""
 

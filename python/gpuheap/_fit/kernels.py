@@ -20,8 +20,8 @@ __all__ = ["Kernels"]
 _aten = torch.ops.aten
 
 Plan = Iterator["int | tuple[int, bool]"]
-"""What a kernel asks the allocator for, in order: the number of a result among those on the GPU, or bytes and whether they
-are held until the kernel is done or given back at once. Results that are not named come first."""
+"""What a kernel asks the allocator for, in order: the number of a result among those on the GPU, or bytes and whether
+they are held until the kernel is done or given back at once. Results that are not named come first."""
 
 Rule = Callable[[Gpu, Sequence[Any], Mapping[str, Any], Sequence[Any]], Plan]
 
@@ -77,7 +77,9 @@ def _reduced(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: 
     dims = args[1] if len(args) > 1 else kwargs.get("dim")
     if isinstance(dims, int):
         dims = [dims]
-    for size in staging(gpu, args[0], dims if isinstance(dims, (list, tuple)) else None, max(4, args[0].element_size())):
+    for size in staging(
+        gpu, args[0], dims if isinstance(dims, (list, tuple)) else None, max(4, args[0].element_size())
+    ):
         yield size, True
 
 
@@ -90,8 +92,8 @@ def _reduced_whole(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], res
 def _efficient_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
     """Scratch of the memory-efficient kernel (`kernel_backward.h`).
 
-    It adds up the gradient of the queries in tiles, each with a lock of 16 bytes; in fp32 the products of the output and its
-    gradient are added up outside of the kernel.
+    It adds up the gradient of the queries in tiles, each with a lock of 16 bytes; in fp32 the products of the output
+    and its gradient are added up outside of the kernel.
     """
     del gpu, kwargs, results
     gradient, query, key = args[0], args[1], args[2]
@@ -138,7 +140,10 @@ def _flash_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], re
 
 
 def _embedding_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
-    """More than 3,072 indices are sorted, and rows for the same index added up in parts of ten (`EmbeddingBackwardKernel.cu`)."""
+    """More than 3,072 indices are sorted, and rows for the same index added up in parts of ten.
+
+    See `EmbeddingBackwardKernel.cu`.
+    """
     del gpu, kwargs, results
     gradient, indices, weights = args[0], args[1], args[2]
     scale = args[4] if len(args) > 4 else False

@@ -1,7 +1,7 @@
 """Recurrent layers as cuDNN runs them.
 
-PyTorch asks cuDNN, and cuDNN the driver, for sizes, so the operators of the CUDA path are called here as the C++ code calls
-them. Sizes of the buffers are from recordings on an H200 with cuDNN 9.19.
+PyTorch asks cuDNN, and cuDNN the driver, for sizes, so the operators of the CUDA path are called here as the C++ code
+calls them. Sizes of the buffers are from recordings on an H200 with cuDNN 9.19.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def recurring(gpu: Gpu) -> Iterator[None]:
     for name, function in functions.items():
         setattr(rnn._VF, name, _layer(gpu, name, function))
     rnn._rnn_impls.update({key: getattr(rnn._VF, key.lower()) for key in table})
-    rnn.RNNBase.flatten_parameters = _flatten  # type: ignore[method-assign]
+    rnn.RNNBase.flatten_parameters = _flatten
     try:
         yield
     finally:
         for name in functions:
             delattr(rnn._VF, name)
         rnn._rnn_impls.update(table)
-        rnn.RNNBase.flatten_parameters = flatten  # type: ignore[method-assign]
+        rnn.RNNBase.flatten_parameters = flatten
         _dropout_states.clear()
 
 
@@ -84,6 +84,8 @@ def _layer(gpu: Gpu, name: str, function: Callable[..., Any]) -> Callable[..., A
             dtype = torch.get_autocast_dtype("cuda")
             source, weights = source.to(dtype), [one.to(dtype) for one in weights]
             state = tuple(one.to(dtype) for one in state) if name == "lstm" else state.to(dtype)
+        hidden: Any
+        cell: Any
         hidden, cell = state if name == "lstm" else (state, None)
         size = hidden.size(2) if cell is None else cell.size(2)
         projected = hidden.size(2) if cell is not None and hidden.size(2) != cell.size(2) else 0
