@@ -1,12 +1,13 @@
 """Programs that the tests of the tracer trace, and the process that they are traced in.
 
-Tracing makes PyTorch's autograd run without a driver, for as long as its process lives. Tests keep that out of their own.
+Tracing makes PyTorch's autograd run without a driver, for as long as its process lives: tests keep that out of theirs.
 
     python support_fit.py OUT_FOLDER NAME...
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import sys
@@ -74,7 +75,9 @@ class Block(nn.Module):
 class Blocks(nn.Module):
     """Blocks that may be checkpointed or run under autocast; the first of them is used once more if `again`."""
 
-    def __init__(self, kept: str = "", dtype: torch.dtype | None = None, again: bool = False, masked: bool = False) -> None:
+    def __init__(
+        self, kept: str = "", dtype: torch.dtype | None = None, again: bool = False, masked: bool = False
+    ) -> None:
         super().__init__()
         self.kept, self.dtype, self.again, self.masked = kept, dtype, again, masked
         self.blocks = nn.ModuleList(Block() for _ in range(3))
@@ -83,10 +86,8 @@ class Blocks(nn.Module):
         mask = torch.ones(32, 32, dtype=torch.bool, device=x.device) if self.masked else None
         with torch.autocast("cuda", self.dtype or torch.bfloat16, enabled=self.dtype is not None):
             for block in [*self.blocks, *(self.blocks[:1] if self.again else ())]:
-                if self.kept:
-                    x = checkpoint(block, x, use_reentrant=self.kept == "reentrant")
-                else:
-                    x = block(x, mask)
+                again = functools.partial(checkpoint, block, use_reentrant=self.kept == "reentrant")
+                x = again(x) if self.kept else block(x, mask)
         return x.float().square().mean()
 
 

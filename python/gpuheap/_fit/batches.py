@@ -76,7 +76,7 @@ def mapped(batch: Any, change: Callable[[Any], Any]) -> Any:
 
 def to_device(batch: Any) -> Any:
     """The batch on the GPU."""
-    return mapped(batch, lambda tensor: tensor.to("cuda"))
+    return mapped(batch, lambda tensor: tensor.detach().to("cuda").requires_grad_(tensor.requires_grad))
 
 
 def size_of(batch: Any) -> int:

@@ -49,7 +49,9 @@ def _run(options: argparse.Namespace) -> None:
     # What the program prints is not part of the trace.
     with redirect_stdout(sys.stderr):
         make = load(options.make)
-        result = trace(make, batch=options.batch, levers=levers, phases=phases, source=options.make, gpu=gpu, progress=_say)
+        result = trace(
+            make, batch=options.batch, levers=levers, phases=phases, source=options.make, gpu=gpu, progress=_say
+        )
     write(result, options.out)
 
 

@@ -7,8 +7,8 @@ Seen operator by operator on an H200 with cuDNN 9.19, in fp32 (as TF32, PyTorch'
 - A 1 x 1 filter is the same in both orders, and with stride 1 it is a plain matrix product for each sample, without a
   workspace, provided that rows begin at multiples of 16 bytes.
 - The gradient of a filter adds up over all samples and positions. Its few tiles would leave most multiprocessors idle,
-  so the sum is split, and each part has its fp32 sum in the workspace: as many parts as the multiprocessors hold tiles of
-  128 x 128. As a product per sample, a 1 x 1 filter has one part a sample; of the two ways the smaller one is taken.
+  so the sum is split, and each part has its fp32 sum in the workspace: as many parts as the multiprocessors hold tiles
+  of 128 x 128. As a product per sample, a 1 x 1 filter has one part a sample; of the two ways the smaller one is taken.
 - Depthwise convolutions have kernels of PyTorch's own, without a workspace.
 
 A few kernels need up to 8 MiB more where tiles do not fill the multiprocessors evenly; that is left out.

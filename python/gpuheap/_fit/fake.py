@@ -172,6 +172,10 @@ class FakeCuda(FakeTensorMode):  # type: ignore[misc]
         held = self.on_results(func, args, kwargs, results)
         if len(storages.bytes) == new and (func.is_view or func in _ALIASES):
             return
+        changed = _changed(func, args, kwargs)
+        if changed:
+            known = {id(tensor) for tensor in results}
+            results = [*results, *(tensor for tensor in changed if id(tensor) not in known)]
         outputs = [storages.find(tensor) for tensor in results]
         sources = [storages.find(tensor) for tensor in inputs]
         cost = recorder.costs.of(func, args, kwargs, out, inputs, results)
@@ -179,6 +183,22 @@ class FakeCuda(FakeTensorMode):  # type: ignore[misc]
         recorder.op(func, thread, cost, _once(sources), _once(outputs))
         for number in reversed(held):
             storages.end_scratch(number)
+
+
+_writes_of: dict[Any, tuple[tuple[int, str], ...]] = {}
+
+
+def _changed(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The tensors among an operator's arguments that it writes to."""
+    writes = _writes_of.get(func)
+    if writes is None:
+        arguments = enumerate(func._schema.arguments)
+        found = [(at, one.name) for at, one in arguments if one.alias_info is not None and one.alias_info.is_write]
+        writes = _writes_of[func] = tuple(found)
+    changed: list[Any] = []
+    for at, name in writes:
+        changed += _on_gpu(args[at] if at < len(args) else kwargs.get(name))
+    return changed
 
 
 _aten = torch.ops.aten
