@@ -23,6 +23,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from gpuheap._fit.known import follow
 from gpuheap._fit.recorder import Recorder
 
 __all__ = ["FakeCuda", "prepare_engine"]
@@ -140,6 +141,7 @@ class FakeCuda(FakeTensorMode):  # type: ignore[misc]
                 out = self.dispatch(func, types, args, kwargs)
             if out is not NotImplemented:
                 self._record(func, args, kwargs, out)
+                follow(func, args, kwargs, out)
             return out
         finally:
             self._depth = 0
@@ -174,6 +176,8 @@ class FakeCuda(FakeTensorMode):  # type: ignore[misc]
             return
         changed = _changed(func, args, kwargs)
         if changed:
+            for tensor in changed:
+                tensor.__dict__.pop("_gpuheap_numbers", None)
             known = {id(tensor) for tensor in results}
             results = [*results, *(tensor for tensor in changed if id(tensor) not in known)]
         outputs = [storages.find(tensor) for tensor in results]

@@ -181,10 +181,6 @@ def _answers(gpu: Gpu) -> dict[Any, dict[str, Any]]:
     if hugging is not None:
         # It keeps masks that it would leave out in the real run if it sees fake tensors.
         answers[hugging] = {"is_fake_tensor": always(False)}
-    masking = sys.modules.get("transformers.masking_utils")
-    if masking is not None:
-        # Whether a mask has no padding: the example batch is taken to have none.
-        answers[masking] = {"fast_all": always(True)}
     return answers
 
 

@@ -167,7 +167,7 @@ def run(mode: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         with mode:
             out, hidden, cell, _, buffer = func(*args, **kwargs)
             train = args[12]
-            reserve = torch.empty(_reserve(args) if train else 0, dtype=torch.uint8, device=args[0].device)
+            reserve = torch.empty(_reserve(args) + 512 if train else 0, dtype=torch.uint8, device=args[0].device)
             if buffer is None:
                 weights = args[1]
                 buffer = torch.empty(sum(one.numel() for one in weights), dtype=weights[0].dtype, device=args[0].device)

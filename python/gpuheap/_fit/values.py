@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from gpuheap._fit.known import numbers
+
 if TYPE_CHECKING:
     from gpuheap._fit.fake import FakeCuda
     from gpuheap._fit.recorder import Recorder
@@ -23,7 +25,7 @@ _aten = torch.ops.aten
 _SCALAR = _aten._local_scalar_dense.default
 
 
-_KNOWN = 4096
+_KNOWN = 1 << 20
 """Tensors on the host with at most so many elements keep their numbers, if they begin with known ones."""
 
 _FACTORIES = frozenset(
@@ -96,8 +98,9 @@ class Values:
 
     def _scalar(self, mode: FakeCuda, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         tensor = args[0]
-        if getattr(tensor, "constant", None) is not None:
-            return NotImplemented
+        known = numbers(tensor)
+        if known is not None:
+            return known.item()
         if _asked_by_scaler():
             return 0.0
         maker = self._made_by.get(self._recorder.storages.find(tensor), "")
