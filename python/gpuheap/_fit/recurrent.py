@@ -167,6 +167,10 @@ def run(mode: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         with mode:
             out, hidden, cell, _, buffer = func(*args, **kwargs)
             train = args[12]
+            if args[10] and not args[14]:
+                # Time comes first in memory, whatever comes first in the shape.
+                samples, steps, width = out.shape
+                out = torch.empty((steps, samples, width), dtype=out.dtype, device=out.device).transpose(0, 1)
             reserve = torch.empty(_reserve(args) + 512 if train else 0, dtype=torch.uint8, device=args[0].device)
             if buffer is None:
                 weights = args[1]
@@ -180,7 +184,11 @@ def run(mode: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
             for one in weights:
                 parts.append(flat[at : at + one.numel()].view(one.shape))
                 at += one.numel()
-            gradient = torch.empty_like(source, memory_format=torch.contiguous_format)
+            if args[14] and not args[18]:
+                samples, steps, width = source.shape
+                gradient = source.new_empty((steps, samples, width)).transpose(0, 1)
+            else:
+                gradient = torch.empty_like(source, memory_format=torch.contiguous_format)
             last = torch.empty_like(hidden)
             last_cell = torch.empty_like(cell) if cell is not None else None
         # cuDNN computes the gradients of the state with that of the input.
