@@ -46,6 +46,8 @@ _FOLLOWED = frozenset(
         "bitwise_not",
         "logical_and",
         "bitwise_and",
+        "bitwise_or",
+        "logical_or",
         "cumsum",
         "max",
         "min",
@@ -56,6 +58,9 @@ _FOLLOWED = frozenset(
 )
 
 
+_MADE = frozenset(("full", "ones", "zeros", "arange"))
+
+
 def numbers(tensor: Any) -> Any:
     """The numbers of a tensor as a real tensor on the host, or None."""
     return getattr(tensor, "constant", None) if getattr(tensor, _NAME, None) is None else getattr(tensor, _NAME)
@@ -64,6 +69,9 @@ def numbers(tensor: Any) -> Any:
 def follow(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
     """Compute a result's numbers, if those of all arguments are known."""
     if not isinstance(out, FakeTensor) or out.fake_device.type != "cuda" or not args:
+        return
+    if func.overloadpacket.__name__ in _MADE:
+        _made(func, args, kwargs, out)
         return
     if out.is_floating_point() or out.numel() > _MOST or func.overloadpacket.__name__ not in _FOLLOWED:
         return
@@ -83,3 +91,11 @@ def follow(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) 
         return
     with torch._C._DisableTorchDispatch():
         setattr(out, _NAME, func(*real, **named))
+
+
+def _made(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+    """What a program makes on the GPU out of nothing."""
+    if out.is_floating_point() or out.numel() > _MOST:
+        return
+    with torch._C._DisableTorchDispatch():
+        setattr(out, _NAME, func(*args, **{**kwargs, "device": torch.device("cpu")}))

@@ -32,6 +32,9 @@ from gpuheap._fit.values import Values, constants
 
 __all__ = ["Session"]
 
+_TOKENS = 4
+"""New tokens that a generation is traced for; each has shapes of its own and takes its time."""
+
 
 class Session:
     """A program under trace."""
@@ -269,7 +272,8 @@ class Session:
         named = dict(batches.leaves(self._batch))
         tokens = named.get("input_ids", next(iter(named.values())))
         with torch.no_grad():
-            generate(tokens, max_new_tokens=32, do_sample=False, eos_token_id=None, pad_token_id=0)
+            generate(tokens, max_new_tokens=_TOKENS, do_sample=False, eos_token_id=None, pad_token_id=0)
+        self._recorder.note(f"generation was traced for {_TOKENS} new tokens; the cache grows with every further one")
         program.model.train(training)
 
     @contextmanager
