@@ -163,8 +163,7 @@ def _embedding_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any]
     yield segments * whole, True
     parts = count // 10 + segments
     yield parts * whole, True
-    if segments > 2:
-        yield parts * width * max(4, gradient.element_size()), True
+    yield parts * width * max(4, gradient.element_size()), True
 
 
 def _convolution(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
