@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 __all__ = ["main"]
 
@@ -14,9 +15,7 @@ def main(arguments: list[str]) -> int:
 
         return trace(arguments[1:])
     if arguments[:1] == ["verify"]:
-        from gpuheap._fit.verify import main as verify
-
-        code: int = verify(arguments[1:])
+        code: int = import_module("gpuheap._fit.verify").main(arguments[1:])
         return code
     print("usage: python -m gpuheap._fit {trace,verify} ...", file=sys.stderr)
     return 2

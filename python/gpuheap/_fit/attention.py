@@ -6,6 +6,7 @@ operator that was chosen is called as PyTorch's C++ code calls it.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Callable, Iterator
@@ -120,9 +121,7 @@ def _aligned(mask: Any, query: Any, key: Any) -> Any:
     return mask.expand(batch, heads, rows, columns)
 
 
-def choose(
-    gpu: Gpu, query: Any, key: Any, value: Any, mask: Any, dropout: float, causal: bool, grouped: bool
-) -> str:
+def choose(gpu: Gpu, query: Any, key: Any, value: Any, mask: Any, dropout: float, causal: bool, grouped: bool) -> str:
     """The kernel: `flash`, `efficient`, `cudnn` or `math`."""
     if query.dim() != 4 or key.dim() != 4 or value.dim() != 4:
         return "math"
@@ -147,8 +146,18 @@ def _prefers_cudnn(gpu: Gpu) -> bool:
     """The data center cards of compute capability 9.0 and 10.0 run cuDNN's kernel first, with a cuDNN from 9.15 on."""
     if os.environ.get("TORCH_CUDNN_SDPA_PREFERRED") == "0" or gpu.capability not in ((9, 0), (10, 0)):
         return False
-    version = torch.backends.cudnn.version()
+    version = _cudnn_version()
     return version is None or version >= 91500
+
+
+@functools.cache
+def _cudnn_version() -> int | None:
+    """The version of cuDNN; None without it, or where PyTorch refuses the one that it finds here."""
+    try:
+        found: int | None = torch.backends.cudnn.version()
+    except RuntimeError:
+        return None
+    return found
 
 
 def _dense_last(*tensors: Any) -> bool:

@@ -19,10 +19,11 @@ def is_maker(batch: Any) -> bool:
 
 def make(maker: Callable[..., Any], size: int | None) -> Any:
     """A batch of a size, or of the maker's own."""
+    parameters: Mapping[str, inspect.Parameter] | None
     try:
         parameters = inspect.signature(maker).parameters
     except (TypeError, ValueError):
-        parameters = None  # type: ignore[assignment]
+        parameters = None
     if parameters is not None and not parameters:
         return maker()
     if size is not None:
@@ -75,11 +76,11 @@ def mapped(batch: Any, change: Callable[[Any], Any]) -> Any:
 
 def to_device(batch: Any) -> Any:
     """The batch on the GPU."""
-    return mapped(batch, lambda tensor: tensor.to("cuda"))
+    return mapped(batch, lambda tensor: tensor.detach().to("cuda").requires_grad_(tensor.requires_grad))
 
 
 def size_of(batch: Any) -> int:
-    """How many samples: the first size that most of its tensors share; a list of samples has as many as it has items."""
+    """How many samples: the first size that most of its tensors share, or the length of a list of samples."""
     if isinstance(batch, (tuple, list)) and batch and isinstance(batch[0], list):
         return len(batch[0])
     found = Counter(int(tensor.shape[0]) for _, tensor in leaves(batch) if tensor.dim())
@@ -120,7 +121,7 @@ def resized(batch: Any, size: int) -> Any:
 
 def describe(batch: Any) -> dict[str, Any]:
     """As in the trace."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"name": name, "shape": [int(n) for n in tensor.shape], "dtype": str(tensor.dtype).removeprefix("torch.")}
         for name, tensor in leaves(batch)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from gpuheap._fit.modules import Modules
@@ -66,27 +67,33 @@ class Classes:
                         self._set(number, "optimizer", modules.of_parameter(parameter), name)
 
     def finish(self) -> None:
-        """What the forward pass made and dropped before the backward pass, unless it was saved, was temporary."""
+        """What the forward pass made and dropped before the backward pass, unless it was saved, was temporary.
+
+        What a step made and the program keeps is neither: the scale of a `GradScaler`, averages of losses.
+        """
         recorder = self._recorder
         classes = recorder.storages.classes
         saved = {event[1] for event in recorder.events if event[0] == "saved"}
+        for number in recorder.storages.alive():
+            if classes[number] in ("activation", "temporary", "loss"):
+                classes[number] = "unknown"
         phase = ""
         for event in recorder.events:
             if event[0] == "phase":
                 phase = event[1]
-            elif event[0] == "free" and phase in ("forward", "loss"):
-                if classes[event[1]] == "activation" and event[1] not in saved:
-                    classes[event[1]] = "temporary"
+            elif event[0] != "free" or phase not in ("forward", "loss") or event[1] in saved:
+                continue
+            elif classes[event[1]] == "activation":
+                classes[event[1]] = "temporary"
 
     def model_figures(self, model: Any) -> dict[str, int]:
         """As in the trace."""
-        parameters = {parameter.untyped_storage()._cdata: parameter for parameter in model.parameters()}.values()
-        buffers = {buffer.untyped_storage()._cdata: buffer for buffer in model.buffers()}.values()
+        parameters = list(model.parameters())
         return {
             "parameters": sum(int(one.numel()) for one in parameters),
-            "parameter_bytes": sum(_bytes(one) for one in parameters),
-            "trainable_bytes": sum(_bytes(one) for one in parameters if one.requires_grad),
-            "buffers_bytes": sum(_bytes(one) for one in buffers),
+            "parameter_bytes": _together(parameters),
+            "trainable_bytes": _together(one for one in parameters if one.requires_grad),
+            "buffers_bytes": _together(model.buffers()),
         }
 
     def optimizer_figures(self, optimizers: tuple[Any, ...]) -> dict[str, Any] | None:
@@ -107,6 +114,11 @@ class Classes:
             "capturable": group.get("capturable"),
             "state_per_parameter_bytes": held / trained if trained else 0,
         }
+
+
+def _together(tensors: Iterable[Any]) -> int:
+    """Bytes of the storages behind tensors, each once."""
+    return sum({one.untyped_storage()._cdata: _bytes(one) for one in tensors}.values())
 
 
 def _bytes(tensor: Any) -> int:

@@ -49,8 +49,14 @@ def _run(options: argparse.Namespace) -> None:
     # What the program prints is not part of the trace.
     with redirect_stdout(sys.stderr):
         make = load(options.make)
-        result = trace(make, batch=options.batch, levers=levers, phases=phases, source=options.make, gpu=gpu)
+        result = trace(
+            make, batch=options.batch, levers=levers, phases=phases, source=options.make, gpu=gpu, progress=_say
+        )
     write(result, options.out)
+
+
+def _say(what: str) -> None:
+    print(f"progress: {what}", file=sys.stderr, flush=True)
 
 
 def _capability(text: str) -> tuple[int, int]:
@@ -70,5 +76,5 @@ def _levers(path: str) -> list[dict[str, Any]]:
     # A plan has its levers under this name.
     found = read.get("plan") if isinstance(read, dict) else read
     if not isinstance(found, list) or not all(isinstance(one, dict) and "lever" in one for one in found):
-        raise TraceError(f"{path} has no list of levers, such as [{{\"lever\": \"checkpoint\", \"modules\": [...]}}]")
+        raise TraceError(f'{path} has no list of levers, such as [{{"lever": "checkpoint", "modules": [...]}}]')
     return found

@@ -82,6 +82,7 @@ def _become(converted: Converted, module: Any, key: str, old: Any, new: Any) -> 
         return made
     torch._C._swap_tensor_impl(old, made)
     # What fake tensors know about themselves, but not what the program has put on the parameter.
+    old.fake_device = made.fake_device
     for name in _KNOWN:
         if name in vars(made):
             setattr(old, name, getattr(made, name))
@@ -89,7 +90,6 @@ def _become(converted: Converted, module: Any, key: str, old: Any, new: Any) -> 
 
 
 _KNOWN = (
-    "fake_device",
     "constant",
     "real_tensor",
     "nonzero_memo",

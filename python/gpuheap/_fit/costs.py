@@ -16,7 +16,9 @@ class Costs:
 
         self._formulas = flop_registry
 
-    def of(self, func: Any, args: Any, kwargs: Any, out: Any, tensors: list[Any], results: list[Any]) -> tuple[int, int, int]:
+    def of(
+        self, func: Any, args: Any, kwargs: Any, out: Any, tensors: list[Any], results: list[Any]
+    ) -> tuple[int, int, int]:
         """FLOP, bytes read, bytes written.
 
         What an operator changes in place is read and written; views move nothing. Bytes are those of the elements that
@@ -40,7 +42,7 @@ class Costs:
 def _size(tensor: Any) -> int:
     # Expanded dimensions are read once.
     size: int = tensor.element_size()
-    for length, stride in zip(tensor.shape, tensor.stride()):
+    for length, stride in zip(tensor.shape, tensor.stride(), strict=True):
         if stride or length == 0:
             size *= length
     return size

@@ -137,7 +137,7 @@ class Engine:
         uses = _uses(first)
         if self._alone is None:
             self._alone = uses
-        if any(now > alone for now, alone in zip(uses, self._alone)):
+        if any(now > alone for now, alone in zip(uses, self._alone, strict=True)):
             return NotImplemented
         if self._made_in.get(self._recorder.storages.find(first)) == self._evaluation():
             return NotImplemented
@@ -158,7 +158,9 @@ class Engine:
 def _dense(tensor: Any) -> bool:
     """Whether a tensor fills its memory without overlaps, in whatever order."""
     expected = 1
-    for stride, size in sorted((stride, size) for stride, size in zip(tensor.stride(), tensor.shape) if size != 1):
+    for stride, size in sorted(
+        (stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size != 1
+    ):
         if stride != expected:
             return False
         expected *= size

@@ -23,6 +23,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from gpuheap._fit.known import follow
 from gpuheap._fit.recorder import Recorder
 
 __all__ = ["FakeCuda", "prepare_engine"]
@@ -50,7 +51,7 @@ def prepare_engine() -> None:
         return
     from torch.utils import backend_registration
 
-    class Hook(torch._C._acc.PrivateUse1Hooks):
+    class Hook(torch._C._acc.PrivateUse1Hooks):  # type: ignore[misc]
         def is_available(self) -> bool:
             return False
 
@@ -60,7 +61,7 @@ def prepare_engine() -> None:
         def is_built(self) -> bool:
             return True
 
-    class Guard(torch._C._acc.DeviceGuard):
+    class Guard(torch._C._acc.DeviceGuard):  # type: ignore[misc]
         def type_(self) -> Any:
             return torch._C._autograd.DeviceType.PrivateUse1
 
@@ -88,7 +89,7 @@ def prepare_engine() -> None:
     )
 
 
-class FakeCuda(FakeTensorMode):
+class FakeCuda(FakeTensorMode):  # type: ignore[misc]
     """Runs every operator on fake tensors and tells a recorder of storages on the GPU that come and go."""
 
     def __init__(self, recorder: Recorder, intercept: Intercept | None = None) -> None:
@@ -125,7 +126,11 @@ class FakeCuda(FakeTensorMode):
             return self.dispatch(func, types, args, kwargs or {})
         self._depth = 1
         kwargs = kwargs or {}
-        if kwargs.get("device") is not None and kwargs["device"].type == "meta" and self._engine_asks(sys._getframe().f_back):
+        if (
+            kwargs.get("device") is not None
+            and kwargs["device"].type == "meta"
+            and self._engine_asks(sys._getframe().f_back)
+        ):
             # A node of the graph makes a tensor like one whose device it was told to be this.
             kwargs = {**kwargs, "device": _CUDA}
         try:
@@ -136,6 +141,7 @@ class FakeCuda(FakeTensorMode):
                 out = self.dispatch(func, types, args, kwargs)
             if out is not NotImplemented:
                 self._record(func, args, kwargs, out)
+                follow(func, args, kwargs, out)
             return out
         finally:
             self._depth = 0
@@ -168,6 +174,12 @@ class FakeCuda(FakeTensorMode):
         held = self.on_results(func, args, kwargs, results)
         if len(storages.bytes) == new and (func.is_view or func in _ALIASES):
             return
+        changed = _changed(func, args, kwargs)
+        if changed:
+            for tensor in changed:
+                tensor.__dict__.pop("_gpuheap_numbers", None)
+            known = {id(tensor) for tensor in results}
+            results = [*results, *(tensor for tensor in changed if id(tensor) not in known)]
         outputs = [storages.find(tensor) for tensor in results]
         sources = [storages.find(tensor) for tensor in inputs]
         cost = recorder.costs.of(func, args, kwargs, out, inputs, results)
@@ -177,9 +189,31 @@ class FakeCuda(FakeTensorMode):
             storages.end_scratch(number)
 
 
+_writes_of: dict[Any, tuple[tuple[int, str], ...]] = {}
+
+
+def _changed(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The tensors among an operator's arguments that it writes to."""
+    writes = _writes_of.get(func)
+    if writes is None:
+        arguments = enumerate(func._schema.arguments)
+        found = [(at, one.name) for at, one in arguments if one.alias_info is not None and one.alias_info.is_write]
+        writes = _writes_of[func] = tuple(found)
+    changed: list[Any] = []
+    for at, name in writes:
+        changed += _on_gpu(args[at] if at < len(args) else kwargs.get(name))
+    return changed
+
+
 _aten = torch.ops.aten
 _ALIASES = frozenset(
-    (_aten._unsafe_view.default, _aten.detach.default, _aten.t.default, _aten._reshape_alias.default, _aten.lift_fresh.default)
+    (
+        _aten._unsafe_view.default,
+        _aten.detach.default,
+        _aten.t.default,
+        _aten._reshape_alias.default,
+        _aten.lift_fresh.default,
+    )
 )
 """Operators that move nothing, though they are not marked as views."""
 

@@ -20,8 +20,8 @@ __all__ = ["Kernels"]
 _aten = torch.ops.aten
 
 Plan = Iterator["int | tuple[int, bool]"]
-"""What a kernel asks the allocator for, in order: the number of a result among those on the GPU, or bytes and whether they
-are held until the kernel is done or given back at once. Results that are not named come first."""
+"""What a kernel asks the allocator for, in order: the number of a result among those on the GPU, or bytes and whether
+they are held until the kernel is done or given back at once. Results that are not named come first."""
 
 Rule = Callable[[Gpu, Sequence[Any], Mapping[str, Any], Sequence[Any]], Plan]
 
@@ -77,7 +77,9 @@ def _reduced(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: 
     dims = args[1] if len(args) > 1 else kwargs.get("dim")
     if isinstance(dims, int):
         dims = [dims]
-    for size in staging(gpu, args[0], dims if isinstance(dims, (list, tuple)) else None, max(4, args[0].element_size())):
+    for size in staging(
+        gpu, args[0], dims if isinstance(dims, (list, tuple)) else None, max(4, args[0].element_size())
+    ):
         yield size, True
 
 
@@ -90,8 +92,8 @@ def _reduced_whole(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], res
 def _efficient_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
     """Scratch of the memory-efficient kernel (`kernel_backward.h`).
 
-    It adds up the gradient of the queries in tiles, each with a lock of 16 bytes; in fp32 the products of the output and its
-    gradient are added up outside of the kernel.
+    It adds up the gradient of the queries in tiles, each with a lock of 16 bytes; in fp32 the products of the output
+    and its gradient are added up outside of the kernel.
     """
     del gpu, kwargs, results
     gradient, query, key = args[0], args[1], args[2]
@@ -138,7 +140,10 @@ def _flash_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], re
 
 
 def _embedding_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
-    """More than 3,072 indices are sorted, and rows for the same index added up in parts of ten (`EmbeddingBackwardKernel.cu`)."""
+    """More than 3,072 indices are sorted, and rows for the same index added up in parts of ten.
+
+    See `EmbeddingBackwardKernel.cu`.
+    """
     del gpu, kwargs, results
     gradient, indices, weights = args[0], args[1], args[2]
     scale = args[4] if len(args) > 4 else False
@@ -158,8 +163,7 @@ def _embedding_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any]
     yield segments * whole, True
     parts = count // 10 + segments
     yield parts * whole, True
-    if segments > 2:
-        yield parts * width * max(4, gradient.element_size()), True
+    yield parts * width * max(4, gradient.element_size()), True
 
 
 def _convolution(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
@@ -168,25 +172,101 @@ def _convolution(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], resul
 
 
 def _convolution_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
-    """The gradient of the input with its workspace, that of the filter with its own, that of the bias."""
+    """The gradient of the input with its workspace, that of the filter with its own, that of the bias.
+
+    A gradient of the results that is not contiguous is copied for each of the first two.
+    """
     scratch = list(convolutions.backward(gpu, args, kwargs, results))
     wanted = args[10]
-    if scratch and scratch[0][1]:
-        # A gradient that is not contiguous is copied.
-        yield scratch.pop(0)
+    copies = [scratch.pop(0)[0]] if scratch and scratch[0][1] else []
     at = 0
     for one in range(2):
         if wanted[one]:
             yield at
             at += 1
-            if scratch:
-                yield scratch.pop(0)
+            # The workspace lives within the time of the copy.
+            own = scratch.pop(0)[0] if scratch else 0
+            yield from ((copies[0] + own, False),) if copies else ((own, False),)
+
+
+def _bytes(tensor: Any) -> int:
+    return int(tensor.numel() * tensor.element_size())
+
+
+def _dense_gradient(at: int) -> Rule:
+    """Before its results, a kernel copies this argument if it is not contiguous."""
+
+    def rule(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
+        del gpu, kwargs
+        if not args[at].is_contiguous():
+            yield _bytes(args[at]), True
+        yield from range(len(results))
+
+    return rule
+
+
+def _softmax_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
+    """The product of the gradient and the output."""
+    del gpu, kwargs
+    if not args[0].is_contiguous():
+        yield _bytes(args[0]), True
+    yield 0
+    yield _bytes(results[0]), True
+
+
+def _safe_softmax(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
+    """Which elements are minus infinity, and which rows are nothing else."""
+    del gpu, kwargs, results
+    count = args[0].numel()
+    yield 0
+    yield count, True
+    yield count // max(args[0].size(-1), 1), True
+    yield 4, True
+
+
+def _mse_loss(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
+    """The squares, before they are added up."""
+    del kwargs, results
+    reduction = args[2] if len(args) > 2 else 1
+    yield 0
+    if reduction:
+        yield _bytes(args[0]), True
+        for size in staging(gpu, args[0], None):
+            yield size, True
+
+
+def _group_norm(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
+    """A factor and a term for every channel of every sample."""
+    del gpu, kwargs
+    samples, channels = args[3], args[4]
+    yield from range(len(results))
+    yield samples * channels * 4, True
+    yield samples * channels * 4, True
+
+
+def _group_norm_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
+    """Sums for every channel of every sample, and for every group."""
+    del gpu, kwargs
+    samples, channels, groups = args[5], args[6], args[8]
+    yield from range(len(results))
+    for count in (channels, channels, groups, groups, channels):
+        yield samples * count * 4, True
 
 
 RULES: dict[Any, Rule] = {
     _aten.native_dropout.default: _in_order(1, 0),
     _aten.convolution.default: _convolution,
     _aten.convolution_backward.default: _convolution_backward,
+    _aten._softmax_backward_data.default: _softmax_backward,
+    _aten._log_softmax_backward_data.default: _dense_gradient(0),
+    _aten.native_layer_norm_backward.default: _dense_gradient(0),
+    _aten.max_pool2d_with_indices_backward.default: _dense_gradient(0),
+    _aten.upsample_nearest2d_backward.default: _dense_gradient(0),
+    _aten.upsample_bilinear2d_backward.default: _dense_gradient(0),
+    _aten._safe_softmax.default: _safe_softmax,
+    _aten.mse_loss.default: _mse_loss,
+    _aten.native_group_norm.default: _group_norm,
+    _aten.native_group_norm_backward.default: _group_norm_backward,
     _aten._cudnn_rnn.default: recurrent.forward,
     _aten._cudnn_rnn_backward.default: recurrent.backward,
     _aten.embedding_dense_backward.default: _embedding_backward,

@@ -56,11 +56,16 @@ class Modules:
         """The module that has a parameter, or -1."""
         return self._of_parameter.get(id(parameter), -1)
 
+    def number_of(self, module: Any) -> int:
+        """The number of a module, or -1."""
+        return self._number_of.get(id(module), -1)
+
     def name(self, number: int) -> str:
         """What a module is called in a message."""
         if number < 0:
             return "the program"
-        return self.names[number] or self.classes[number]
+        name, kind = self.names[number], self.classes[number]
+        return f"{name} ({kind})" if name else kind
 
     def attach(self) -> None:
         """Follow every module's forward pass."""
@@ -169,5 +174,5 @@ class Modules:
 
     def table(self) -> list[dict[str, Any]]:
         """As in the trace."""
-        rows = zip(self.names, self.classes, self.parents)
+        rows = zip(self.names, self.classes, self.parents, strict=True)
         return [{"name": name, "class": kind, "parent": parent} for name, kind, parent in rows]

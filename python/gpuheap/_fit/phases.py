@@ -47,11 +47,11 @@ class Phases:
                 self.begin("zero_grad")
             before(optimizer, *args, **kwargs)
 
-        Optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
+        Optimizer.zero_grad = zero_grad
         try:
             yield
         finally:
-            Optimizer.zero_grad = before  # type: ignore[method-assign]
+            Optimizer.zero_grad = before
             for hook in hooks:
                 hook.remove()
 

@@ -62,7 +62,7 @@ def as_program(made: Any) -> Program:
     elif isinstance(made, (tuple, list)) and not hasattr(made, "_fields"):
         if not 4 <= len(made) <= 5:
             raise TraceError(f"make() returned {len(made)} values", _EXPECTED)
-        parts = dict(zip(_FIELDS, made))
+        parts = dict(zip(_FIELDS, made, strict=False))
     elif hasattr(made, "model"):
         parts = {field: getattr(made, field, None) for field in _FIELDS}
     else:
@@ -89,7 +89,9 @@ def _check(program: Program) -> None:
     for name in ("loss", "step"):
         value = getattr(program, name)
         if value is not None and not callable(value):
-            raise TraceError(f"the {name} that make() returned is a {type(value).__name__}, and not callable", _EXPECTED)
+            raise TraceError(
+                f"the {name} that make() returned is a {type(value).__name__}, and not callable", _EXPECTED
+            )
 
 
 def call(model: Any, inputs: Any) -> Any:

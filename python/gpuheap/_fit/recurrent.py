@@ -1,7 +1,7 @@
 """Recurrent layers as cuDNN runs them.
 
-PyTorch asks cuDNN, and cuDNN the driver, for sizes, so the operators of the CUDA path are called here as the C++ code calls
-them. Sizes of the buffers are from recordings on an H200 with cuDNN 9.19.
+PyTorch asks cuDNN, and cuDNN the driver, for sizes, so the operators of the CUDA path are called here as the C++ code
+calls them. Sizes of the buffers are from recordings on an H200 with cuDNN 9.19.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def recurring(gpu: Gpu) -> Iterator[None]:
     for name, function in functions.items():
         setattr(rnn._VF, name, _layer(gpu, name, function))
     rnn._rnn_impls.update({key: getattr(rnn._VF, key.lower()) for key in table})
-    rnn.RNNBase.flatten_parameters = _flatten  # type: ignore[method-assign]
+    rnn.RNNBase.flatten_parameters = _flatten
     try:
         yield
     finally:
         for name in functions:
             delattr(rnn._VF, name)
         rnn._rnn_impls.update(table)
-        rnn.RNNBase.flatten_parameters = flatten  # type: ignore[method-assign]
+        rnn.RNNBase.flatten_parameters = flatten
         _dropout_states.clear()
 
 
@@ -84,6 +84,8 @@ def _layer(gpu: Gpu, name: str, function: Callable[..., Any]) -> Callable[..., A
             dtype = torch.get_autocast_dtype("cuda")
             source, weights = source.to(dtype), [one.to(dtype) for one in weights]
             state = tuple(one.to(dtype) for one in state) if name == "lstm" else state.to(dtype)
+        hidden: Any
+        cell: Any
         hidden, cell = state if name == "lstm" else (state, None)
         size = hidden.size(2) if cell is None else cell.size(2)
         projected = hidden.size(2) if cell is not None and hidden.size(2) != cell.size(2) else 0
@@ -165,7 +167,11 @@ def run(mode: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         with mode:
             out, hidden, cell, _, buffer = func(*args, **kwargs)
             train = args[12]
-            reserve = torch.empty(_reserve(args) if train else 0, dtype=torch.uint8, device=args[0].device)
+            if args[10] and not args[14]:
+                # Time comes first in memory, whatever comes first in the shape.
+                samples, steps, width = out.shape
+                out = torch.empty((steps, samples, width), dtype=out.dtype, device=out.device).transpose(0, 1)
+            reserve = torch.empty(_reserve(args) + 512 if train else 0, dtype=torch.uint8, device=args[0].device)
             if buffer is None:
                 weights = args[1]
                 buffer = torch.empty(sum(one.numel() for one in weights), dtype=weights[0].dtype, device=args[0].device)
@@ -178,7 +184,11 @@ def run(mode: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
             for one in weights:
                 parts.append(flat[at : at + one.numel()].view(one.shape))
                 at += one.numel()
-            gradient = torch.empty_like(source, memory_format=torch.contiguous_format)
+            if args[14] and not args[18]:
+                samples, steps, width = source.shape
+                gradient = source.new_empty((steps, samples, width)).transpose(0, 1)
+            else:
+                gradient = torch.empty_like(source, memory_format=torch.contiguous_format)
             last = torch.empty_like(hidden)
             last_cell = torch.empty_like(cell) if cell is not None else None
         # cuDNN computes the gradients of the state with that of the input.

@@ -1,7 +1,7 @@
 """The staging memory of reductions, by the rules of `aten/src/ATen/native/cuda/Reduce.cuh`.
 
-A reduction with few results and many inputs for each is split over thread blocks, which meet in memory of the allocator.
-For the bias of a layer this is 16 KiB for each of its elements and more: 64 MiB for 1,024 of them.
+A reduction with few results and many inputs for each is split over thread blocks, which meet in memory of the
+allocator. For the bias of a layer this is 16 KiB for each of its elements and more: 64 MiB for 1,024 of them.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
-import sys
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -30,6 +31,9 @@ from gpuheap._fit.trace import SCHEMA, failed
 from gpuheap._fit.values import Values, constants
 
 __all__ = ["Session"]
+
+_TOKENS = 4
+"""New tokens that a generation is traced for; each has shapes of its own and takes its time."""
 
 
 class Session:
@@ -67,6 +71,7 @@ class Session:
         except RuntimeError as error:
             raise TraceError(f"a program for CUDA cannot be traced here: {error}") from error
         stack.enter_context(preserving())
+        stack.enter_context(_quiet())
         stack.enter_context(warnings.catch_warnings())
         # Copies of fake tensors ask for an address.
         warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
@@ -150,7 +155,8 @@ class Session:
 
     def _apply(self, levers: Sequence[Mapping[str, Any]], program: Program) -> None:
         try:
-            from gpuheap._fit.apply import apply
+            # It imports nothing of the tracer, and programs without levers do not need it.
+            apply = import_module("gpuheap._fit.apply").apply
         except ImportError as error:
             raise TraceError(f"levers cannot be applied: {error}") from error
         optimizer = program.optimizer if len(program.optimizers) != 1 else program.optimizers[0]
@@ -161,6 +167,17 @@ class Session:
 
     def _module_name(self) -> str:
         return self._modules.name(self._recorder.module) if self._modules is not None else "the program"
+
+    def _failing_module(self, error: BaseException) -> str:
+        """The innermost module in whose method an error was raised; empty if there is none."""
+        found, trace = "", error.__traceback__
+        while trace is not None and self._modules is not None:
+            owner = trace.tb_frame.f_locals.get("self")
+            number = self._modules.number_of(owner) if isinstance(owner, torch.nn.Module) else -1
+            if number >= 0:
+                found = self._modules.name(number)
+            trace = trace.tb_next
+        return found
 
     def _load(self) -> None:
         program = self._program
@@ -255,7 +272,8 @@ class Session:
         named = dict(batches.leaves(self._batch))
         tokens = named.get("input_ids", next(iter(named.values())))
         with torch.no_grad():
-            generate(tokens, max_new_tokens=32, do_sample=False, eos_token_id=None, pad_token_id=0)
+            generate(tokens, max_new_tokens=_TOKENS, do_sample=False, eos_token_id=None, pad_token_id=0)
+        self._recorder.note(f"generation was traced for {_TOKENS} new tokens; the cache grows with every further one")
         program.model.train(training)
 
     @contextmanager
@@ -264,8 +282,8 @@ class Session:
             yield
         except (Exception, SystemExit) as error:
             if during:
-                module = self._module_name()
-                what = f"{what} in the {self._recorder.phase} phase" + (f", in {module}" if module else "")
+                module = self._failing_module(error) or self._module_name()
+                what = f"{what} in the {self._recorder.phase} phase, in {module}"
             raise failed(what, error, self._file) from error
 
     # The result
@@ -279,7 +297,13 @@ class Session:
         storages = recorder.storages
         return {
             "schema": SCHEMA,
-            "source": {"make": "", "torch": torch.__version__, "python": "", "how": "fake-cuda", "notes": recorder.notes},
+            "source": {
+                "make": "",
+                "torch": torch.__version__,
+                "python": "",
+                "how": "fake-cuda",
+                "notes": recorder.notes,
+            },
             "device_type": "cuda",
             "batch": self._described,
             "model": self._classes.model_figures(program.model),
@@ -295,7 +319,8 @@ class Session:
             },
             "events": recorder.events,
             "unknown": [
-                {"what": what, "where": where, "bound_bytes": bound} for (what, where), bound in recorder.unknown.items()
+                {"what": what, "where": where, "bound_bytes": bound}
+                for (what, where), bound in recorder.unknown.items()
             ],
         }
 
@@ -303,6 +328,18 @@ class Session:
         """Let the program go, while the contexts that it was made in are still there."""
         self._recorder.storages.forget()
         self._program = self._batch = self._applied = None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """An operator that fails is reported once, by what is raised."""
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 @contextmanager
@@ -327,9 +364,7 @@ def _lists_of_tensors() -> Iterator[None]:
 @contextmanager
 def _eager() -> Iterator[None]:
     """Run what `torch.compile` was given as it is."""
-    config: Any = sys.modules.get("torch._dynamo.config")
-    if config is None:
-        import torch._dynamo.config as config
+    config: Any = import_module("torch._dynamo.config")
     before = config.disable
     config.disable = True
     try:

@@ -40,7 +40,7 @@ def preserving() -> Iterator[None]:
     finally:
         sys.path[:] = path
         random.setstate(before_random)
-        if before_numpy is not None:
+        if numpy is not None:
             numpy.random.set_state(before_numpy)
         torch.set_rng_state(before_torch)
         torch.set_default_dtype(dtype)
@@ -50,6 +50,6 @@ def preserving() -> Iterator[None]:
         cudnn.enabled, cudnn.benchmark, cudnn.deterministic = flags
         for enable, value in kernels:
             enable(value)
-        if torch.utils._device.CURRENT_DEVICE != default:
+        if default != torch.utils._device.CURRENT_DEVICE:
             torch.set_default_device(default)
         torch.autograd.set_detect_anomaly(anomaly)

@@ -27,6 +27,7 @@ def trace(
     source: str | None = None,
     gpu: Gpu | None = None,
     device_type: str = "cuda",
+    progress: Callable[[str], None] = lambda what: None,
 ) -> dict[str, Any]:
     """Trace two training steps of a program, as they would run on a GPU. No GPU is needed, and none is used.
 
@@ -38,6 +39,7 @@ def trace(
         source: what `make` is called in the trace and in messages.
         gpu: the GPU that the program believes to have.
         device_type: only `cuda`.
+        progress: told what comes next.
 
     Raises:
         TraceError: the program fails, or something in it cannot be traced; the message says where.
@@ -46,7 +48,8 @@ def trace(
         import torch
     except ImportError as error:
         raise TraceError(
-            f"PyTorch cannot be imported: {error}", "A model is traced with the PyTorch that it trains with: install it."
+            f"PyTorch cannot be imported: {error}",
+            "A model is traced with the PyTorch that it trains with: install it.",
         ) from error
     del torch
     if device_type != "cuda":
@@ -56,18 +59,23 @@ def trace(
         raise TraceError(f"there is no phase {unknown[0]!r}; choose of {', '.join(PHASES)}")
     from gpuheap._fit.session import Session
 
-    name = source or getattr(make, "__qualname__", "make")
+    name = str(source or getattr(make, "__qualname__", "make"))
     session = Session(gpu or Gpu(), name, getattr(getattr(make, "__code__", None), "co_filename", None))
     with ExitStack() as stack:
         session.open(stack)
+        progress("making the model")
         session.build(make, batch, levers)
         for number in (1, 2):
+            progress(f"tracing step {number}")
             session.step(number)
         for phase in phases:
+            progress(f"tracing {phase}")
             session.extra(phase)
         result = session.result()
         session.close()
-    result["source"].update(make=source or name, python=platform.python_version())
+    result["source"].update(make=name, python=platform.python_version())
+    if levers:
+        result["applied"] = [dict(lever) for lever in levers]
     gc.collect()
     return result
 

@@ -7,11 +7,13 @@ Where the size of a tensor depends on numbers, it gets the largest that it can b
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from gpuheap._fit.known import numbers
 
 if TYPE_CHECKING:
     from gpuheap._fit.fake import FakeCuda
@@ -23,7 +25,7 @@ _aten = torch.ops.aten
 _SCALAR = _aten._local_scalar_dense.default
 
 
-_KNOWN = 4096
+_KNOWN = 1 << 20
 """Tensors on the host with at most so many elements keep their numbers, if they begin with known ones."""
 
 _FACTORIES = frozenset(
@@ -60,10 +62,10 @@ class Values:
     def __init__(self, recorder: Recorder) -> None:
         """Name what is asked in the recorder's trace."""
         self._recorder = recorder
-        self.module_name = lambda: "the program"
+        self.module_name: Callable[[], str] = lambda: "the program"
         # What made the tensors with one element that a program may look at, by storage.
         self._made_by: dict[int, str] = {}
-        self._rules = {
+        self._rules: dict[Any, Callable[[FakeCuda, Sequence[Any], Mapping[str, Any]], Any]] = {
             _SCALAR: self._scalar,
             _aten.is_pinned.default: lambda *_: False,
             _aten._pin_memory.default: self._same,
@@ -96,8 +98,9 @@ class Values:
 
     def _scalar(self, mode: FakeCuda, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         tensor = args[0]
-        if getattr(tensor, "constant", None) is not None:
-            return NotImplemented
+        known = numbers(tensor)
+        if known is not None:
+            return known.item()
         if _asked_by_scaler():
             return 0.0
         maker = self._made_by.get(self._recorder.storages.find(tensor), "")
@@ -144,7 +147,7 @@ class Values:
         first, second = args[0], args[1]
         if first.dtype == torch.bfloat16 or first.device.type != "cuda":
             return NotImplemented
-        offsets = args[2] if len(args) > 2 else kwargs.get("offs")
+        offsets: Any = args[2] if len(args) > 2 else kwargs.get("offs")
         shape: tuple[int, ...]
         if first.dim() == 2 and second.dim() == 2:
             shape = (offsets.size(0), first.size(0), second.size(1))
@@ -172,7 +175,9 @@ class Values:
         with mode:
             made = torch.empty(tuple(shape), dtype=dtype, device=like.device)
         bound = made.untyped_storage().nbytes()
-        self._recorder.unknown_at(f"a size that depends on numbers ({what}), taken as the largest", self._where(), bound)
+        self._recorder.unknown_at(
+            f"a size that depends on numbers ({what}), taken as the largest", self._where(), bound
+        )
         return made
 
     def _where(self) -> str:

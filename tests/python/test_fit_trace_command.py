@@ -1,0 +1,95 @@
+"""The tracer's command: what it reads, what it writes, and how it fails."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import torch
+print("made")
+def make():
+    model = torch.nn.Linear(8, 8)
+    return model, torch.optim.SGD(model.parameters(), 0.1), lambda model, batch: model(batch).sum(), torch.randn(4, 8)
+def number():
+    return 5
+value = 3
+"""
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gpuheap._fit", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def test_a_trace_is_written_whole(folder: Path) -> None:
+    done = run(folder, "trace", "train.py:make", "--out", "t.json.gz", "--batch", "6")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert "progress: tracing step 2" in done.stderr.splitlines()
+    trace = json.loads(gzip.decompress((folder / "t.json.gz").read_bytes()))
+    assert trace["schema"] == "gpuheap.fit.trace/1"
+    assert trace["source"]["make"] == "train.py:make"
+    assert trace["batch"]["leaves"] == [{"name": "batch", "shape": [6, 8], "dtype": "float32"}]
+    assert sorted(path.name for path in folder.iterdir() if path.name != "__pycache__") == ["t.json.gz", "train.py"]
+
+
+def test_nothing_but_the_trace_on_standard_output(folder: Path) -> None:
+    done = run(folder, "trace", "train.py:make")
+    assert json.loads(done.stdout)["batch"]["size"] == 4
+    assert "made" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train.py"], "names no function"),
+        (["other.py:make"], "other.py is not there"),
+        (["train.py:build"], "train.py has no 'build'"),
+        (["train.py:value"], "is a int, and not a function"),
+        (["train.py:number"], "make() returned int"),
+        (["broken.py:make"], "broken.py is not valid Python"),
+        (["raises.py:make"], "raises.py fails when it is imported: ModuleNotFoundError"),
+        (["train.py:make", "--batch", "0"], "a batch of 0 samples"),
+        (["train.py:make", "--phase", "training"], "there is no phase 'training'"),
+        (["train.py:make", "--phase", "generation"], "has no generate()"),
+        (["train.py:make", "--apply", "none.json"], "none.json cannot be read"),
+        (["train.py:make", "--apply", "train.py"], "train.py is no JSON"),
+        (["train.py:make", "--capability", "new"], "no compute capability"),
+    ],
+)
+def test_bad_input(folder: Path, arguments: list[str], words: str) -> None:
+    (folder / "broken.py").write_text("def make(:\n")
+    (folder / "raises.py").write_text("import no_such_module_of_mine\n")
+    done = run(folder, "trace", *arguments, "--out", "t.json")
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (folder / "t.json").exists()
+
+
+def test_a_place_that_cannot_be_written(folder: Path) -> None:
+    done = run(folder, "trace", "train.py:make", "--out", "no/such/folder/t.json")
+    assert done.returncode == 2
+    assert "cannot be written" in done.stderr
