@@ -292,7 +292,7 @@ def gather(out: Path, parts: list[Path]) -> None:
 
 
 class Beside:
-    """What needs no clock of its own, in processes of their own: MemTracker, other allocator settings, fresh processes."""
+    """What needs no clock, in processes of their own: MemTracker, other allocator settings, fresh processes."""
 
     def __init__(self, out: Path, runs: list[Run], clock: Clock, workers: int) -> None:
         self.out, self.runs, self.clock, self.workers = out, runs, clock, workers
@@ -359,7 +359,7 @@ def done(out: Path) -> list[str]:
 
 
 def timed_runs(out: Path, runs: list[Run], clock: Clock, others: Beside) -> None:
-    """The runs with a clock, in one process; in another after an error that has cost the device's context, or a hang."""
+    """The runs with a clock, in one process; in another after an error that cost the device's context, or a hang."""
     left = [run for run in runs if not conf_of(run) and run[0] not in OWN_PROCESS]
     alone = len({run[0] for run in left})
     while left and clock.left() > 5:

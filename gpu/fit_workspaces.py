@@ -1,4 +1,4 @@
-"""What CUDA kernels take beside their results, operator by operator, and how fast they are: what constants are learnt from.
+"""What CUDA kernels take beside their results, operator by operator, and how fast they are: constants come from it.
 
     PYTHONPATH=python python gpu/fit_workspaces.py OUT_FOLDER [--minutes 2] [--only models,cases,...]
 
