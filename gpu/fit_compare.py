@@ -48,6 +48,10 @@ def read_truth(path: Path) -> tuple[dict[str, Row], dict[str, Row], dict[str, An
         elif row["kind"] == "truth" and "error" not in row:
             if row["how"] == "fresh process":
                 fresh.append(row)
+            if row["setting"] == "autocast_fp16" and "later" in row:
+                # GradScaler leaves out its first steps, until its scale fits: the optimizer's state comes later.
+                row["peak_allocated"] = max(row["peak_allocated"], row["later"]["peak_allocated"])
+                row["peak_reserved"] = max(row["peak_reserved"], row["later"]["reserved"])
             if row["how"] == "in process" or key_of(row) not in truth:
                 truth[key_of(row)] = row
     return truth, trackers, about, fresh
