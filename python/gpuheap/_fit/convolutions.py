@@ -1,0 +1,155 @@
+"""Workspaces that cuDNN takes for convolutions, from what is known of how its kernels work.
+
+Seen operator by operator on an H200 with cuDNN 9.19, in fp32 (as TF32, PyTorch's default), bf16 and fp16:
+
+- The kernels for tensor cores want channels last. What comes with channels first is transposed into the workspace: input,
+  output and filter. Few channels are padded to 16 bytes on the way.
+- A 1 x 1 filter is the same in both orders, and with stride 1 it is a plain matrix product for each sample, without a
+  workspace, provided that rows begin at multiples of 16 bytes.
+- The gradient of a filter adds up over all samples and positions. Its few tiles would leave most multiprocessors idle, so
+  the sum is split, and each part has its fp32 sum in the workspace: as many parts as the multiprocessors hold tiles of
+  128 x 128. As a product per sample, a 1 x 1 filter has one part a sample; of the two ways the smaller one is taken.
+- Depthwise convolutions have kernels of PyTorch's own, without a workspace.
+
+A few kernels need up to 8 MiB more where tiles do not fill the multiprocessors evenly; that is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gpuheap._fit.pretend import Gpu
+
+__all__ = ["Convolution", "backward", "forward"]
+
+_ALIGNED = 16
+"""Bytes to which rows and channels are aligned."""
+_TILE = 128
+"""Rows and columns of a tile of results."""
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """The shapes of one convolution; of a transposed one, `x` is what the plain one would return."""
+
+    x: tuple[int, ...]
+    y: tuple[int, ...]
+    weight: tuple[int, ...]
+    element: int
+    """Bytes of an element."""
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    groups: int
+    channels_last: bool
+    processors: int
+    """Multiprocessors of the GPU."""
+
+    @property
+    def pointwise(self) -> bool:
+        return all(size == 1 for size in self.weight[2:]) and not any(self.padding)
+
+    @property
+    def product(self) -> bool:
+        """Whether it is a matrix product over memory as it lies."""
+        if not self.pointwise or any(step != 1 for step in self.stride) or self.groups != 1:
+            return False
+        return self.channels_last or math.prod(self.x[2:]) * self.element % _ALIGNED == 0
+
+    @property
+    def own_kernel(self) -> bool:
+        return self.groups > 1 and self.groups == self.x[1]
+
+    def _padded(self, channels: int) -> int:
+        """Channels, as many as fill 16 bytes."""
+        unit = _ALIGNED // self.element
+        return -(-channels // unit) * unit
+
+    def _moved(self) -> int:
+        """Bytes of what is transposed into the workspace."""
+        taken = 0
+        for shape in (self.x, self.y):
+            if not self.channels_last or self._padded(shape[1]) != shape[1]:
+                taken += shape[0] * self._padded(shape[1]) * math.prod(shape[2:]) * self.element
+        if not self.pointwise and taken:
+            taken += self._filter() * self.element
+        return taken
+
+    def _filter(self) -> int:
+        """Elements of the filter with padded channels."""
+        outputs, inputs = self.weight[0], self.weight[1]
+        return self._padded(outputs) * self._padded(inputs) * math.prod(self.weight[2:])
+
+    def _parts(self) -> int:
+        """Bytes of the partial sums of a filter's gradient."""
+        columns = self.weight[1] * math.prod(self.weight[2:])
+        tiles = -(-self.weight[0] // _TILE) * -(-columns // _TILE)
+        parts = self.processors // tiles
+        if parts > 1:
+            return parts * self._filter() * 4
+        return min(tiles, self.processors) * _TILE * _TILE * 4
+
+    def data(self) -> int:
+        """Bytes of the workspace of the results or of the input's gradient."""
+        if self.own_kernel or self.product:
+            return 0
+        return self._moved()
+
+    def filter(self) -> int:
+        """Bytes of the workspace of the filter's gradient."""
+        if self.own_kernel:
+            return 0
+        moved = self._moved() + self._parts()
+        if self.product and not self.channels_last:
+            return min(moved, self.x[0] * math.prod(self.weight) * 4)
+        return moved
+
+
+def _described(
+    gpu: Gpu, x: Any, weight: Any, y: Any, stride: Any, padding: Any, transposed: bool, groups: int
+) -> Convolution:
+    last = torch.channels_last if x.dim() == 4 else torch.channels_last_3d
+    lies_last = x.dim() in (4, 5) and not x.is_contiguous() and x.is_contiguous(memory_format=last)
+    before, after = (y, x) if transposed else (x, y)
+    return Convolution(
+        x=tuple(before.shape),
+        y=tuple(after.shape),
+        weight=tuple(weight.shape),
+        element=x.element_size(),
+        stride=tuple(stride),
+        padding=tuple(padding),
+        groups=groups,
+        channels_last=lies_last,
+        processors=gpu.processors,
+    )
+
+
+def forward(
+    gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]
+) -> Iterator[tuple[int, bool]]:
+    """Scratch of `aten.convolution`: bytes, and whether it is held until the operator is done."""
+    del kwargs
+    x, weight, _, stride, padding, _, transposed, _, groups = args[:9]
+    if x.element_size() <= 4 and x.dim() >= 3:
+        yield _described(gpu, x, weight, results[0], stride, padding, transposed, groups).data(), False
+
+
+def backward(
+    gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]
+) -> Iterator[tuple[int, bool]]:
+    """Scratch of `aten.convolution_backward`."""
+    del kwargs, results
+    gradient, x, weight, _, stride, padding, _, transposed, _, groups, wanted = args[:11]
+    if x.element_size() > 4 or x.dim() < 3:
+        return
+    found = _described(gpu, x, weight, gradient, stride, padding, transposed, groups)
+    if not gradient.is_contiguous() and not found.channels_last:
+        yield gradient.numel() * gradient.element_size(), True
+    if wanted[0]:
+        yield found.data(), False
+    if wanted[1]:
+        yield found.filter(), False
