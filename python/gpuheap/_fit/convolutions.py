@@ -2,14 +2,14 @@
 
 Seen operator by operator on an H200 with cuDNN 9.19, in fp32 (as TF32, PyTorch's default), bf16 and fp16:
 
-- The kernels for tensor cores want channels last. What comes with channels first is transposed into the workspace: input,
-  output and filter. Few channels are padded to 16 bytes on the way.
+- The kernels for tensor cores want channels last. What comes with channels first is transposed into the workspace:
+  input, output and filter. Few channels are padded to 16 bytes on the way.
 - A 1 x 1 filter is the same in both orders, and with stride 1 it is a plain matrix product for each sample, without a
   workspace, provided that rows begin at multiples of 16 bytes.
-- The gradient of a filter adds up over all samples and positions. Its few tiles would leave most multiprocessors idle, so
-  the sum is split, and each part has its fp32 sum in the workspace: as many parts as the multiprocessors hold tiles of
-  128 x 128. As a product per sample, a 1 x 1 filter has one part a sample; of the two ways the smaller one is taken.
-- Depthwise convolutions have kernels of PyTorch's own, without a workspace.
+- The gradient of a filter adds up over all samples and positions. Its few tiles would leave most multiprocessors idle,
+  so the sum is split, and each part has its fp32 sum in the workspace: as many parts as the multiprocessors hold tiles
+  of 128 x 128. As a product per sample, a 1 x 1 filter has one part a sample; of the two ways the smaller one is taken.
+- Small filters over pictures (fewer than four channels) have kernels that need none; depthwise ones have PyTorch's own.
 
 A few kernels need up to 8 MiB more where tiles do not fill the multiprocessors evenly; that is left out.
 """
@@ -22,13 +22,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-
 from gpuheap._fit.pretend import Gpu
 
 __all__ = ["Convolution", "backward", "forward"]
 
 _ALIGNED = 16
 """Bytes to which rows and channels are aligned."""
+_SMALL_FILTER = 9
+"""Positions in a filter for pictures that has kernels of its own."""
 _TILE = 128
 """Rows and columns of a tile of results."""
 
@@ -69,10 +70,16 @@ class Convolution:
         unit = _ALIGNED // self.element
         return -(-channels // unit) * unit
 
-    def _moved(self) -> int:
-        """Bytes of what is transposed into the workspace."""
+    @property
+    def image(self) -> bool:
+        """Whether the input is a picture and the filter small: cuDNN has kernels for it that take memory as it lies."""
+        few = self.x[1] < 4 and self.groups == 1
+        return few and len(self.x) == 4 and not self.channels_last and math.prod(self.weight[2:]) <= _SMALL_FILTER
+
+    def _moved(self, *, result: bool = True) -> int:
+        """Bytes of what is transposed into the workspace; `result` includes the output's side."""
         taken = 0
-        for shape in (self.x, self.y):
+        for shape in (self.x, self.y) if result else (self.x,):
             if not self.channels_last or self._padded(shape[1]) != shape[1]:
                 taken += shape[0] * self._padded(shape[1]) * math.prod(shape[2:]) * self.element
         if not self.pointwise and taken:
@@ -93,15 +100,22 @@ class Convolution:
             return parts * self._filter() * 4
         return min(tiles, self.processors) * _TILE * _TILE * 4
 
+    def output(self) -> int:
+        """Bytes of the workspace of the results."""
+        if self.own_kernel or self.product or self.image:
+            return 0
+        # In three dimensions the kernels write their results with channels first.
+        return self._moved(result=len(self.x) < 5)
+
     def data(self) -> int:
-        """Bytes of the workspace of the results or of the input's gradient."""
-        if self.own_kernel or self.product:
+        """Bytes of the workspace of the input's gradient."""
+        if self.own_kernel or self.product or (self.image and self.element == 4):
             return 0
         return self._moved()
 
     def filter(self) -> int:
         """Bytes of the workspace of the filter's gradient."""
-        if self.own_kernel:
+        if self.own_kernel or (self.image and self.element == 4):
             return 0
         moved = self._moved() + self._parts()
         if self.product and not self.channels_last:
@@ -135,7 +149,8 @@ def forward(
     del kwargs
     x, weight, _, stride, padding, _, transposed, _, groups = args[:9]
     if x.element_size() <= 4 and x.dim() >= 3:
-        yield _described(gpu, x, weight, results[0], stride, padding, transposed, groups).data(), False
+        found = _described(gpu, x, weight, results[0], stride, padding, transposed, groups)
+        yield found.data() if transposed else found.output(), False
 
 
 def backward(
@@ -150,6 +165,6 @@ def backward(
     if not gradient.is_contiguous() and not found.channels_last:
         yield gradient.numel() * gradient.element_size(), True
     if wanted[0]:
-        yield found.data(), False
+        yield found.output() if transposed else found.data(), False
     if wanted[1]:
         yield found.filter(), False
