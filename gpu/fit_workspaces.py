@@ -27,14 +27,22 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
 import zoo
-from fit_cases import cases, odd_convolutions
+from fit_cases import cases, odd_convolutions, recurrent
 from fit_device import Clock, Gpu, clear_workspaces, device, limit, reason
 from fit_recorder import Recorder, unique
 from fit_roofline import roofline
 from fit_truth import Run, name_of, program_on
 
-PARTS = ("context", "models", "odd", "roofline", "cases", "snapshots")
-SHARES = {"context": 0.1, "models": 0.5, "odd": 0.6, "roofline": 0.65, "cases": 0.9, "snapshots": 1.0}
+PARTS = ("context", "models", "odd", "recurrent", "roofline", "cases", "snapshots")
+SHARES = {
+    "context": 0.1,
+    "models": 0.5,
+    "odd": 0.6,
+    "recurrent": 0.62,
+    "roofline": 0.65,
+    "cases": 0.9,
+    "snapshots": 1.0,
+}
 """The part of the time by whose end each part is over."""
 UNSEEN = ("lstm", "gru")
 """Under a dispatch mode their steps take minutes; their snapshots say what they take."""
@@ -181,6 +189,33 @@ def single(out: Out, gpu: Gpu, clock: Clock, small: bool, made: Callable[..., An
     out.put(kind="note", cases_done=done)
 
 
+def whole(out: Out, gpu: Gpu, clock: Clock) -> None:
+    """Recurrent layers: all that each program takes, in order, as a dispatch mode would keep cuDNN from them."""
+    for label, work in recurrent(gpu.name):
+        if clock.left() < 1:
+            return
+        if gpu.name == "cpu" and "float32" not in label:
+            # PyTorch 2.11 on the processor: RNNs of short floats can end the process.
+            continue
+        try:
+            with limit(10.0):
+                work()
+                taken: list[list[Any]] = []
+                if gpu.name == "cuda":
+                    torch.cuda.memory._record_memory_history(None)
+                    torch.cuda.memory._record_memory_history("all", context=None, stacks="python", max_entries=10_000)
+                    work()
+                    gpu.synchronize()
+                    history = torch.cuda.memory._snapshot()["device_traces"][0]
+                    torch.cuda.memory._record_memory_history(None)
+                    taken = [
+                        [one["action"][0], one["size"], one["addr"]] for one in history if "free_r" not in one["action"]
+                    ]
+                out.put(kind="recurrent", case=label, events=taken)
+        except Exception as error:  # a kernel that this device or build lacks
+            out.put(kind="recurrent", case=label, error=reason(error))
+
+
 def telling(op: dict[str, Any]) -> bool:
     """Whether an operator took anything that its results do not explain."""
     kept = sorted(size for size, freed in op["allocs"] if not freed)
@@ -248,6 +283,8 @@ def main() -> int:
                 context(out, gpu)
             elif part == "models":
                 models(out, events, gpu, clock, only)
+            elif part == "recurrent":
+                whole(out, gpu, clock)
             elif part == "roofline":
                 roofline(out.put, gpu, clock)
             elif part in ("cases", "odd"):
