@@ -173,7 +173,13 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
     arguments = parser.parse_args()
+    import zoo
+
     truth, trackers, about, fresh = read_truth(arguments.truth)
+    for row in truth.values():
+        # As the zoo has it now: a model that something is learnt from later no longer validates.
+        row["calibration"] = row["model"] in zoo.CALIBRATION
+        row["examined"] = row["model"] in zoo.EXAMINED
     if arguments.only:
         truth = {key: row for key, row in truth.items() if row["model"] in arguments.only.split(",")}
     if arguments.setting:

@@ -195,13 +195,19 @@ def processes(fresh: list[Row], rows: list[Row]) -> list[str]:
 def report(rows: list[Row], about: Row, fresh: list[Row]) -> str:
     validation = [row for row in rows if not row["real"]["calibration"]]
     calibration = [row for row in rows if row["real"]["calibration"]]
+    unseen = [row for row in validation if not row["real"].get("examined")]
+    examined = [row for row in validation if row["real"].get("examined")]
     known = ", ".join(str(about[name]) for name in ("device", "torch", "cuda", "cudnn") if about.get(name))
     models = len({row["real"]["model"] for row in validation})
     lines = [f"Measured on {known}. {len(validation)} runs of {models} models that no rule was learnt from.", ""]
-    if validation:
-        lines += summary(validation, "Models that nothing was learnt from")
-    if calibration:
-        lines += summary(calibration, "Models that rules were learnt from")
+    for part, title in (
+        (validation, "Models that nothing was learnt from"),
+        (unseen, "Of these: models whose runs nobody had looked at"),
+        (examined, "Of these: models whose runs were looked at while errors were sought"),
+        (calibration, "Models that rules were learnt from"),
+    ):
+        if part and (part is validation or part is calibration or examined):
+            lines += summary(part, title)
     lines += from_plain(validation or rows)
     lines += grouped(validation or rows, "model") + grouped(validation or rows, "setting")
     lines += worst_runs(rows) + failures(rows) + processes(fresh, rows)

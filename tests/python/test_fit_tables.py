@@ -96,7 +96,8 @@ def test_the_zoo_is_whole() -> None:
         zoo = loaded("zoo")
     finally:
         sys.path.remove(str(GPU))
-    assert len(zoo.MODELS) >= 24 and 1 <= len(zoo.CALIBRATION) <= 6
+    assert len(zoo.MODELS) >= 24 and 1 <= len(zoo.CALIBRATION) <= 7
+    assert not set(zoo.EXAMINED) - set(zoo.MODELS) and not set(zoo.EXAMINED) & set(zoo.CALIBRATION)
     for name, spec in zoo.MODELS.items():
         assert len(spec.batches) >= 3, name
         assert all(setting in zoo.SETTINGS for setting in zoo.settings_of(name)), name
