@@ -196,8 +196,11 @@ def main() -> int:
         else:
             failed = path.with_suffix(".error")
             ours = {"error": failed.read_text(encoding="utf-8") if failed.exists() else "the tracing process ended"}
+        # It knows no allocator: what it says of a plain run holds for one under other settings of it.
+        plain = f"{real['model']}:{real['batch']}:none"
+        tracked = trackers.get(plain if real["conf"] and real["setting"] == "expandable" else key)
         from_plain = planned(arguments.gpuheap, arguments.traces, real, arguments.device)
-        rows.append({"run": key, "real": real, "ours": ours, "planned": from_plain, "memtracker": trackers.get(key)})
+        rows.append({"run": key, "real": real, "ours": ours, "planned": from_plain, "memtracker": tracked})
     text = report(rows, about, fresh)
     print(text)
     if arguments.markdown:

@@ -202,8 +202,8 @@ def report(rows: list[Row], about: Row, fresh: list[Row]) -> str:
     lines = [f"Measured on {known}. {len(validation)} runs of {models} models that no rule was learnt from.", ""]
     for part, title in (
         (validation, "Models that nothing was learnt from"),
-        (unseen, "Of these: models whose runs nobody had looked at"),
-        (examined, "Of these: models whose runs were looked at while errors were sought"),
+        (unseen, "Of these: models that were not examined"),
+        (examined, "Of these: models examined while errors were sought"),
         (calibration, "Models that rules were learnt from"),
     ):
         if part and (part is validation or part is calibration or examined):
