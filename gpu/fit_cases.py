@@ -56,11 +56,66 @@ def convolutions(device: str, batches: tuple[int, ...]) -> Iterator[Case]:
                             shape[1], outputs_, kernel_, stride_, kernel_ // 2, groups=groups_, bias=False
                         )
                         layer.to(device, dtype, memory_format=form)  # type: ignore[call-overload]
-                        layer(x).sum().backward()
+                        (layer(x) * 1.5).sum().backward()
 
                     rest = (outputs, kernel, stride, groups)
                     label = f"conv {channels}>{outputs} k{kernel} s{stride} {size} g{groups} {dtype} {form} b{batch}"
                     yield label, lambda work=work, rest=rest: work(rest=rest)
+
+
+ODD_CONVOLUTIONS: tuple[tuple[Any, tuple[int, ...], dict[str, Any]], ...] = (
+    # kind of layer, shape of the input but for the batch, the layer's arguments
+    (nn.Conv2d, (256, 32, 32), {"out_channels": 256, "kernel_size": 3, "padding": 2, "dilation": 2}),
+    (nn.Conv2d, (512, 32, 32), {"out_channels": 512, "kernel_size": 3, "padding": 4, "dilation": 4}),
+    (nn.Conv2d, (1024, 32, 32), {"out_channels": 256, "kernel_size": 3, "padding": 12, "dilation": 12}),
+    (nn.Conv2d, (1024, 32, 32), {"out_channels": 256, "kernel_size": 3, "padding": 24, "dilation": 24}),
+    (nn.Conv2d, (512, 1, 1), {"out_channels": 256, "kernel_size": 1}),
+    (nn.Conv2d, (256, 28, 28), {"out_channels": 256, "kernel_size": 3, "padding": 1, "groups": 32}),
+    (nn.Conv2d, (192, 56, 56), {"out_channels": 192, "kernel_size": 3, "padding": 1, "groups": 8}),
+    (nn.Conv2d, (576, 14, 14), {"out_channels": 576, "kernel_size": 3, "stride": 2, "padding": 1, "groups": 24}),
+    (nn.Conv2d, (96, 56, 56), {"out_channels": 96, "kernel_size": 3, "padding": 1, "groups": 96}),
+    (nn.Conv2d, (64, 56, 56), {"out_channels": 24, "kernel_size": 1}),
+    (nn.Conv2d, (3, 224, 224), {"out_channels": 32, "kernel_size": 3, "stride": 2, "padding": 1}),
+    (nn.Conv2d, (3, 64, 64), {"out_channels": 64, "kernel_size": 4, "stride": 2, "padding": 1, "bias": False}),
+    (nn.Conv2d, (512, 4, 4), {"out_channels": 1, "kernel_size": 4, "bias": False}),
+    (nn.ConvTranspose2d, (100, 1, 1), {"out_channels": 512, "kernel_size": 4, "bias": False}),
+    (nn.ConvTranspose2d, (512, 4, 4), {"out_channels": 256, "kernel_size": 4, "stride": 2, "padding": 1}),
+    (nn.ConvTranspose2d, (128, 16, 16), {"out_channels": 64, "kernel_size": 4, "stride": 2, "padding": 1}),
+    (nn.ConvTranspose2d, (64, 32, 32), {"out_channels": 3, "kernel_size": 4, "stride": 2, "padding": 1}),
+    (nn.ConvTranspose2d, (256, 28, 28), {"out_channels": 128, "kernel_size": 2, "stride": 2}),
+    (nn.Conv1d, (1, 16000), {"out_channels": 64, "kernel_size": 80, "stride": 4}),
+    (nn.Conv1d, (64, 4000), {"out_channels": 64, "kernel_size": 3, "padding": 1}),
+    (nn.Conv1d, (128, 1000), {"out_channels": 256, "kernel_size": 3, "padding": 1}),
+    (nn.Conv1d, (512, 8000), {"out_channels": 512, "kernel_size": 3, "stride": 2}),
+    (nn.Conv1d, (768, 250), {"out_channels": 768, "kernel_size": 128, "padding": 64, "groups": 16}),
+    (nn.Conv1d, (80, 3000), {"out_channels": 384, "kernel_size": 3, "padding": 1}),
+    (
+        nn.Conv3d,
+        (3, 16, 112, 112),
+        {"out_channels": 64, "kernel_size": (3, 7, 7), "stride": (1, 2, 2), "padding": (1, 3, 3)},
+    ),
+    (nn.Conv3d, (64, 16, 56, 56), {"out_channels": 64, "kernel_size": 3, "padding": 1}),
+    (nn.Conv3d, (64, 16, 56, 56), {"out_channels": 128, "kernel_size": 3, "stride": 2, "padding": 1}),
+    (nn.Conv3d, (256, 4, 14, 14), {"out_channels": 256, "kernel_size": 3, "padding": 1}),
+    (nn.Conv3d, (64, 16, 56, 56), {"out_channels": 128, "kernel_size": 1, "stride": 2}),
+)
+"""Kinds that the plain list lacks: dilated, grouped, transposed, in one and three dimensions, few channels."""
+
+
+def odd_convolutions(device: str, batches: tuple[int, ...]) -> Iterator[Case]:
+    for kind, shape, options in ODD_CONVOLUTIONS:
+        for dtype in (torch.float32, torch.bfloat16):
+            for batch in batches:
+
+                def work(
+                    kind: Any = kind, shape: Any = (batch, *shape), options: Any = options, dtype: Any = dtype
+                ) -> None:
+                    x = torch.randn(shape, device=device, dtype=dtype, requires_grad=True)
+                    layer = kind(shape[1], **options).to(device, dtype)
+                    # The product makes the gradient one that lies in memory as in a model.
+                    (layer(x) * 1.5).sum().backward()
+
+                yield f"{kind.__name__} {shape} {options} {dtype} b{batch}", work
 
 
 def attention(device: str) -> Iterator[Case]:
@@ -118,7 +173,10 @@ def recurrent(device: str) -> Iterator[Case]:
                     batch, length, width, hidden, layers, both = shape
                     rnn = kind(width, hidden, layers, batch_first=True, bidirectional=both).to(device, dtype)
                     x = torch.randn(batch, length, width, device=device, dtype=dtype, requires_grad=True)
-                    rnn(x)[0].sum().backward()
+                    (rnn(x)[0] * 1.5).sum().backward()
+                    rnn.eval()
+                    with torch.no_grad():
+                        rnn(x)
 
                 yield f"{kind.__name__} {width} {hidden} {layers} {both} {batch} {length} {dtype}", work
 
@@ -290,4 +348,3 @@ def cases(device: str, batches: tuple[int, ...] = (4, 16, 64)) -> Iterator[Case]
     yield from others(device)
     yield from optimizers(device)
     yield from convolutions(device, batches)
-    yield from recurrent(device)

@@ -1,4 +1,4 @@
-"""The device under the measurements of `gpuheap fit`: CUDA, or a stand-in without memory figures to try the scripts on."""
+"""The device under the measurements of `gpuheap fit`: CUDA, or a stand-in without figures to try the scripts on."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Which operator took which memory: PyTorch's memory history, cut at operators.
 
 A marker, an allocation of a size that no program asks for, goes before and after each operator that reaches the
-dispatcher, in the forward and in the backward pass; the history is read once, at the end. So kernels' own memory (that of
-cuBLAS, cuDNN, sorts, attention) is told apart from operators' results, at the price of a Python call an operator.
+dispatcher, in the forward and in the backward pass; the history is read once, at the end. So kernels' own memory (that
+of cuBLAS, cuDNN, sorts, attention) is told apart from operators' results, at the price of a Python call an operator.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ Row = dict[str, Any]
 BUDGET_STEPS = tuple(percent / 100 for percent in range(-15, 16))
 """Budgets tried for each run, around what it really took."""
 WORST = 15
+PLANNED = "gpuheap, from plain traces"
 
 
 def quantile(values: list[float], part: float) -> float:
@@ -30,6 +31,8 @@ def errors(rows: Iterable[Row], tool: str, figure: str) -> list[float]:
 def prediction(row: Row, tool: str, figure: str) -> float | None:
     if tool == "gpuheap":
         return row["ours"].get(figure)
+    if tool == PLANNED:
+        return (row.get("planned") or {}).get(figure)
     if tool == "MemTracker":
         # It knows no segments: its one figure stands for both.
         return (row["memtracker"] or {}).get("peak_allocated")
@@ -84,6 +87,29 @@ def summary(rows: list[Row], title: str) -> list[str]:
         cells += [percent(wrong / total), percent(refused / total)] if total else ["", ""]
         lines.append(f"| {' | '.join(cells)} |")
     return [*lines, ""]
+
+
+def from_plain(rows: list[Row]) -> list[str]:
+    """Predictions as the planner makes them: of a setting or a larger batch that was not itself traced."""
+    known = [row for row in rows if row.get("planned")]
+    lines = [
+        "### Predicted from plain traces",
+        "",
+        "The largest batch from traces at the two smaller ones; settings as levers of the planner on a plain trace.",
+        "",
+        "| what | runs | no prediction | allocated: median | 95 % | worst | reserved: median | 95 % | worst |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for setting in sorted({row["real"]["setting"] for row in known}):
+        group = [row for row in known if row["real"]["setting"] == setting]
+        allocated, reserved = errors(group, PLANNED, "allocated"), errors(group, PLANNED, "reserved")
+        cells = ["larger batch" if setting == "none" else setting, str(len(group)), str(len(group) - len(allocated))]
+        for found in (allocated, reserved):
+            sizes = [abs(error) for error in found]
+            cells += [percent(quantile(sizes, part)) if found else "" for part in (0.5, 0.95)]
+            cells.append(f"{100 * max(found, key=abs):+.1f} %" if found else "")
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""] if known else []
 
 
 def grouped(rows: list[Row], field: str) -> list[str]:
@@ -169,13 +195,20 @@ def processes(fresh: list[Row], rows: list[Row]) -> list[str]:
 def report(rows: list[Row], about: Row, fresh: list[Row]) -> str:
     validation = [row for row in rows if not row["real"]["calibration"]]
     calibration = [row for row in rows if row["real"]["calibration"]]
+    unseen = [row for row in validation if not row["real"].get("examined")]
+    examined = [row for row in validation if row["real"].get("examined")]
     known = ", ".join(str(about[name]) for name in ("device", "torch", "cuda", "cudnn") if about.get(name))
     models = len({row["real"]["model"] for row in validation})
     lines = [f"Measured on {known}. {len(validation)} runs of {models} models that no rule was learnt from.", ""]
-    if validation:
-        lines += summary(validation, "Models that nothing was learnt from")
-    if calibration:
-        lines += summary(calibration, "Models that rules were learnt from")
+    for part, title in (
+        (validation, "Models that nothing was learnt from"),
+        (unseen, "Of these: models that were not examined"),
+        (examined, "Of these: models examined while errors were sought"),
+        (calibration, "Models that rules were learnt from"),
+    ):
+        if part and (part is validation or part is calibration or examined):
+            lines += summary(part, title)
+    lines += from_plain(validation or rows)
     lines += grouped(validation or rows, "model") + grouped(validation or rows, "setting")
     lines += worst_runs(rows) + failures(rows) + processes(fresh, rows)
     return "\n".join(lines)

@@ -33,7 +33,7 @@ from zoo_steps import lever
 
 RUN_S = 25.0
 """The most that one run may take."""
-TIMED_S = 1.2
+TIMED_S = 0.6
 """The most that the timed steps of one run take together."""
 FRESH = (
     "resnet50:64:none",
@@ -292,7 +292,7 @@ def gather(out: Path, parts: list[Path]) -> None:
 
 
 class Beside:
-    """What needs no clock of its own, in processes of their own: MemTracker, other allocator settings, fresh processes."""
+    """What needs no clock, in processes of their own: MemTracker, other allocator settings, fresh processes."""
 
     def __init__(self, out: Path, runs: list[Run], clock: Clock, workers: int) -> None:
         self.out, self.runs, self.clock, self.workers = out, runs, clock, workers
@@ -322,7 +322,7 @@ class Beside:
             found += [("measure", f"conf{i}", group[i : i + third], conf) for i in range(0, len(group), third)]
         here = {run[0] for run in self.runs}
         fresh = [run for run in self.runs if run[0] in OWN_PROCESS]
-        fresh += [run for run in map(run_of, FRESH) if run[0] in here]
+        fresh += [run for run in map(run_of, FRESH) if run[0] in here and run in self.runs]
         for run in fresh:
             found.append(("fresh", "fresh_" + name_of(run).replace(":", "_"), [run], conf_of(run)))
         return found
@@ -358,8 +358,18 @@ def done(out: Path) -> list[str]:
     ]
 
 
+def known_runs(path: Path) -> set[str]:
+    """The runs that a file of truth has, measured without an error."""
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return {
+        f"{row['model']}:{row['batch']}:{row['setting']}"
+        for row in rows
+        if row["kind"] == "truth" and "error" not in row
+    }
+
+
 def timed_runs(out: Path, runs: list[Run], clock: Clock, others: Beside) -> None:
-    """The runs with a clock, in one process; in another after an error that has cost the device's context, or a hang."""
+    """The runs with a clock, in one process; in another after an error that cost the device's context, or a hang."""
     left = [run for run in runs if not conf_of(run) and run[0] not in OWN_PROCESS]
     alone = len({run[0] for run in left})
     while left and clock.left() > 5:
@@ -404,6 +414,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="models, separated by commas")
     parser.add_argument("--workers", type=int, default=6)
     parser.add_argument("--small", action="store_true", help="batch 4 throughout")
+    parser.add_argument("--skip", type=Path, help="leave out the runs that this file of truth has")
     parser.add_argument("--list", action="store_true", help="print the runs and stop")
     parser.add_argument("--kind", choices=("all", "timed", "measure", "fresh", "memtracker"), default="all")
     parser.add_argument("--alone", type=int, default=0, help="so many runs have the device to themselves")
@@ -414,6 +425,9 @@ def main() -> int:
     runs = (
         [run_of(name) for name in arguments.runs.split(",")] if arguments.runs else planned(only, small=arguments.small)
     )
+    if arguments.skip:
+        known = known_runs(arguments.skip)
+        runs = [run for run in runs if name_of(run) not in known]
     if arguments.list:
         print("\n".join(map(name_of, runs)))
         return 0

@@ -1,4 +1,4 @@
-"""What CUDA kernels take beside their results, operator by operator, and how fast they are: what constants are learnt from.
+"""What CUDA kernels take beside their results, operator by operator, and how fast they are: constants come from it.
 
     PYTHONPATH=python python gpu/fit_workspaces.py OUT_FOLDER [--minutes 2] [--only models,cases,...]
 
@@ -27,15 +27,25 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
 import zoo
-from fit_cases import cases
+from fit_cases import cases, odd_convolutions, recurrent
 from fit_device import Clock, Gpu, clear_workspaces, device, limit, reason
 from fit_recorder import Recorder, unique
 from fit_roofline import roofline
 from fit_truth import Run, name_of, program_on
 
-PARTS = ("context", "models", "roofline", "cases", "snapshots")
-SHARES = {"context": 0.1, "models": 0.5, "roofline": 0.65, "cases": 0.9, "snapshots": 1.0}
+PARTS = ("context", "models", "odd", "recurrent", "roofline", "cases", "snapshots")
+SHARES = {
+    "context": 0.1,
+    "models": 0.5,
+    "odd": 0.6,
+    "recurrent": 0.62,
+    "roofline": 0.65,
+    "cases": 0.9,
+    "snapshots": 1.0,
+}
 """The part of the time by whose end each part is over."""
+UNSEEN = ("lstm", "gru")
+"""Under a dispatch mode their steps take minutes; their snapshots say what they take."""
 CALIBRATION_SETTINGS = (
     "none",
     "autocast_bf16",
@@ -137,7 +147,7 @@ def one_model(out: Out, events: Out, gpu: Gpu, run: Run) -> None:
 
 
 def models(out: Out, events: Out, gpu: Gpu, clock: Clock, only: list[str] | None) -> None:
-    runs = [run for run in calibration_first() if only is None or run[0] in only]
+    runs = [run for run in calibration_first() if run[0] not in UNSEEN and (only is None or run[0] in only)]
     for number, run in enumerate(runs):
         if clock.left() < 2:
             out.put(kind="note", left_out=[name_of(one) for one in runs[number:]])
@@ -152,10 +162,10 @@ def models(out: Out, events: Out, gpu: Gpu, clock: Clock, only: list[str] | None
         out.put(kind="time", run=name_of(run), seconds=round(time.monotonic() - begun, 2))
 
 
-def single(out: Out, gpu: Gpu, clock: Clock, small: bool) -> None:
+def single(out: Out, gpu: Gpu, clock: Clock, small: bool, made: Callable[..., Any]) -> None:
     """Each case once after the handles' workspaces were given back, once as it is."""
     done = 0
-    for label, work in cases(gpu.name, (4,) if small else (4, 16, 64)):
+    for label, work in made(gpu.name, (4,) if small else (4, 16, 64)):
         if clock.left() < 1:
             out.put(kind="note", cases_done=done)
             return
@@ -177,6 +187,33 @@ def single(out: Out, gpu: Gpu, clock: Clock, small: bool) -> None:
             out.put(kind="case", case=label, error=reason(error))
         done += 1
     out.put(kind="note", cases_done=done)
+
+
+def whole(out: Out, gpu: Gpu, clock: Clock) -> None:
+    """Recurrent layers: all that each program takes, in order, as a dispatch mode would keep cuDNN from them."""
+    for label, work in recurrent(gpu.name):
+        if clock.left() < 1:
+            return
+        if gpu.name == "cpu" and "float32" not in label:
+            # PyTorch 2.11 on the processor: RNNs of short floats can end the process.
+            continue
+        try:
+            with limit(10.0):
+                work()
+                taken: list[list[Any]] = []
+                if gpu.name == "cuda":
+                    torch.cuda.memory._record_memory_history(None)
+                    torch.cuda.memory._record_memory_history("all", context=None, stacks="python", max_entries=10_000)
+                    work()
+                    gpu.synchronize()
+                    history = torch.cuda.memory._snapshot()["device_traces"][0]
+                    torch.cuda.memory._record_memory_history(None)
+                    taken = [
+                        [one["action"][0], one["size"], one["addr"]] for one in history if "free_r" not in one["action"]
+                    ]
+                out.put(kind="recurrent", case=label, events=taken)
+        except Exception as error:  # a kernel that this device or build lacks
+            out.put(kind="recurrent", case=label, error=reason(error))
 
 
 def telling(op: dict[str, Any]) -> bool:
@@ -239,16 +276,19 @@ def main() -> int:
     for part in PARTS:
         if part not in parts:
             continue
-        clock = Clock(arguments.minutes * SHARES[part] - (time.monotonic() - begun) / 60)
+        share = SHARES[part] if arguments.only == ",".join(PARTS) else 1.0
+        clock = Clock(arguments.minutes * share - (time.monotonic() - begun) / 60)
         try:
             if part == "context":
                 context(out, gpu)
             elif part == "models":
                 models(out, events, gpu, clock, only)
+            elif part == "recurrent":
+                whole(out, gpu, clock)
             elif part == "roofline":
                 roofline(out.put, gpu, clock)
-            elif part == "cases":
-                single(out, gpu, clock, arguments.small)
+            elif part in ("cases", "odd"):
+                single(out, gpu, clock, arguments.small, cases if part == "cases" else odd_convolutions)
             else:
                 snapshots(arguments.out, gpu, clock, only)
         except Exception as error:  # one part's failure is not the others'

@@ -2,7 +2,8 @@
 # Everything that needs a GPU, in one go: `cargo xtask gpu` makes a folder of this, the wheel, the programs beside it and
 # the tests; copy it to a machine with a GPU, PyTorch and transformers, and run it there.
 #
-#     bash run.sh [NAME]...      only these: tests record watch prefetch batch_size folklore holders shim
+#     bash run.sh [NAME]...      only these: tests record watch prefetch batch_size folklore holders shim fit_truth
+#                                fit_workspaces
 #
 # Logs go to $OUT (default: out), the table of what ran comes last. Exits with 1 if anything failed.
 set -u
@@ -10,7 +11,7 @@ cd "$(dirname "$0")"
 out=${OUT:-$PWD/out}
 mkdir -p "$out"
 names=("$@")
-[ ${#names[@]} -gt 0 ] || names=(tests record watch prefetch batch_size folklore holders shim)
+[ ${#names[@]} -gt 0 ] || names=(tests record watch prefetch batch_size folklore holders shim fit_truth fit_workspaces)
 export PYTHONUNBUFFERED=1
 
 # The wheel brings nothing and needs nothing; site-packages, as its .pth file only works there.
@@ -25,6 +26,8 @@ for name in "${names[@]}"; do
         tests) command=("$python" -m pytest -q -p no:cacheprovider -c pyproject.toml tests/python/gpu) ;;
         record) command=("$python" gpu/record.py leaks "$out/recordings") ;;
         shim) command=("$python" gpu/shim.py "$out/shim.json") ;;
+        fit_truth) command=("$python" -W ignore gpu/fit_truth.py "$out/fit_truth.jsonl") ;;
+        fit_workspaces) command=("$python" -W ignore gpu/fit_workspaces.py "$out") ;;
         *) command=("$python" "gpu/$name.py") ;;
     esac
     begin=$SECONDS

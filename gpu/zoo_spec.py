@@ -53,8 +53,11 @@ USUAL = (
 
 @dataclass(frozen=True)
 class Spec:
-    """`loss` is None where the model's output carries it, a function of (output, target), one of (model, batch), or, for a
-    program with a step of its own, a function of (model, optimizers, batch)."""
+    """How a model of the zoo is made.
+
+    `loss` is None where the model's output carries it, a function of (output, target), one of (model, batch), or, for a
+    program with a step of its own, a function of (model, optimizers, batch).
+    """
 
     build: Callable[[], nn.Module]
     batch: Callable[[int], Any]

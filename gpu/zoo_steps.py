@@ -65,13 +65,11 @@ def loss_of(model: nn.Module, loss: Any, batch: Any) -> torch.Tensor:
     if loss is None:
         result = model(**batch)
         found: torch.Tensor = result["loss"] if isinstance(result, dict) else result.loss
-        return found
-    if takes_model(loss):
+    elif takes_model(loss):
         found = loss(model, batch)
-        return found
-    inputs, target = batch
-    output = model(*inputs) if isinstance(inputs, tuple) else model(inputs)
-    found = loss(output, target)
+    else:
+        inputs, target = batch
+        found = loss(model(*inputs) if isinstance(inputs, tuple) else model(inputs), target)
     return found
 
 
@@ -145,10 +143,10 @@ def put_checkpoints(model: nn.Module, names: list[str]) -> None:
     from torch.utils.checkpoint import checkpoint
 
     if hasattr(model, "gradient_checkpointing_enable"):
-        if hasattr(model, "enable_input_require_grads"):
+        frozen = any(not parameter.requires_grad for parameter in model.parameters())
+        if frozen and hasattr(model, "enable_input_require_grads"):
             # Adapters on frozen weights: as people do it, though the form of checkpoint used here does not need it.
-            if any(not parameter.requires_grad for parameter in model.parameters()):
-                model.enable_input_require_grads()
+            model.enable_input_require_grads()
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         return
     for name in names:

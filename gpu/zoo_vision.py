@@ -1,4 +1,4 @@
-"""Image models of the zoo: torchvision's and timm's, a diffusion UNet, a detector, a GAN. Made from code, never fetched."""
+"""Image models of the zoo: torchvision's and timm's, a diffusion UNet, a detector, a GAN: made here, never fetched."""
 
 from __future__ import annotations
 
@@ -184,8 +184,9 @@ class Autoencoder(nn.Module):
 
 
 def picture_pairs(n: int) -> tuple[torch.Tensor, torch.Tensor]:
+    # A copy: a program that moves both to the device has both there.
     picture = torch.rand(n, 3, 128, 128)
-    return picture, picture
+    return picture, picture.clone()
 
 
 def generator() -> nn.Sequential:
@@ -304,10 +305,14 @@ MODELS: dict[str, Spec] = {
     ),
     "timm_regnety_032": classifier(timm_model("regnety_032"), (16, 32, 64), sgd, needs=("timm",)),
     "timm_eva02_small": classifier(
-        timm_model("eva02_small_patch14_224", num_classes=CLASSES), (16, 32, 64), adamw, blocks=of_class("EvaBlock"), needs=("timm",)
+        timm_model("eva02_small_patch14_224", num_classes=CLASSES),
+        (16, 32, 64),
+        adamw,
+        blocks=of_class("EvaBlock"),
+        needs=("timm",),
     ),
     "unet": Spec(UNet, noise_batch, noise_loss, adamw, (8, 16, 32), blocks=of_class("TimedBlock"), calibration=True),
-    "retinanet": Spec(detector, scenes, detection_loss, sgd, (2, 4, 8), settings=("autocast_bf16", "sgd_foreach_off")),
+    "retinanet": Spec(detector, scenes, detection_loss, sgd, (2, 4, 8), settings=("autocast_bf16", "foreach_off")),
     "deeplabv3": Spec(segmenter, masks, segmentation_loss, sgd, (4, 8, 16), blocks=of_class("Bottleneck")),
     "r3d_18": Spec(video, clips, cross_entropy, sgd, (4, 8, 16), blocks=of_class("BasicBlock")),
     "autoencoder": Spec(Autoencoder, picture_pairs, F.mse_loss, adam, (32, 128, 256)),

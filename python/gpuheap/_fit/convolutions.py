@@ -53,6 +53,7 @@ class Convolution:
 
     @property
     def pointwise(self) -> bool:
+        """Whether the filter has one position."""
         return all(size == 1 for size in self.weight[2:]) and not any(self.padding)
 
     @property
@@ -64,6 +65,7 @@ class Convolution:
 
     @property
     def own_kernel(self) -> bool:
+        """Whether each channel is on its own: PyTorch has kernels for that."""
         return self.groups > 1 and self.groups == self.x[1]
 
     def _padded(self, channels: int) -> int:
