@@ -101,8 +101,8 @@ pub fn add_workspaces(program: &mut Program<'_>, device: &Device, config: Option
 
 /// Whether the trace has scratch memory of such operators itself: the tracer sees shapes and strides, so it knows better.
 fn has_scratch_of(program: &Program<'_>, ops: &[bool]) -> bool {
-    let is_scratch =
-        |event: &Event| matches!(event, Event::Alloc(slot) if program.slots[*slot as usize].class == Class::Workspace);
+    // A backward pass takes and frees one for each of its results before the operator is noted.
+    let is_scratch = |event: &Event| matches!(event, Event::Alloc(slot) | Event::Free(slot) if program.slots[*slot as usize].class == Class::Workspace);
     program.events.windows(2).any(|pair| match pair[1] {
         Event::Op(call) => ops[program.trace.calls[call as usize].op as usize] && is_scratch(&pair[0]),
         _ => false,
