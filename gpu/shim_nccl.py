@@ -2,9 +2,9 @@
 
     gpuheap run --budget 8GiB -- torchrun --nproc-per-node 2 gpu/shim_nccl.py
 
-Each takes memory until it is refused, gives half of it back and goes on; after each turn both add a tensor up, which is right
-or not. Prints what each device held at most by NVML (which counts contexts and NCCL's buffers as well), the refusals,
-and whether all sums were right.
+Each takes memory until it is refused, gives half of it back and goes on; after each turn both add a tensor up, which is
+right or not. Prints what each device held at most by NVML (which counts contexts and NCCL's buffers as well), the
+refusals, and whether all sums were right.
 """
 
 import json
@@ -26,6 +26,7 @@ def held() -> list[int]:
 
 
 def main() -> None:
+    """One of the two."""
     rank = int(os.environ["RANK"])
     torch.cuda.set_device(rank)
     before, most, over = held(), [0, 0], threading.Event()
@@ -40,7 +41,8 @@ def main() -> None:
     watcher.start()
     dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
     kept: list[torch.Tensor] = []
-    caught, wrong = 0, 0
+    caught, wrong, text = 0, 0, ""
+    one = torch.empty(1 << 24, device="cuda")
     for turn in range(24):
         try:
             for _ in range(3):
@@ -50,17 +52,26 @@ def main() -> None:
             text = str(error).splitlines()[0][:160]
             kept = kept[: len(kept) // 2]
             torch.cuda.empty_cache()
-        one = torch.full((1 << 24,), float(rank + turn), device="cuda")
-        dist.all_reduce(one)
+        dist.all_reduce(one.fill_(float(rank + turn)))
         wrong += not bool((one == 2 * turn + 1).all())
-        del one
     free, total = torch.cuda.mem_get_info()
     over.set()
     watcher.join()
-    print(json.dumps({
-        "rank": rank, "caught": caught, "text": text if caught else "", "sums_wrong": wrong, "before_mib": before,
-        "most_mib": most, "total_told_gib": total / GIB, "free_told_gib": free / GIB,
-    }), flush=True)
+    print(
+        json.dumps(
+            {
+                "rank": rank,
+                "caught": caught,
+                "text": text,
+                "sums_wrong": wrong,
+                "before_mib": before,
+                "most_mib": most,
+                "total_told_gib": total / GIB,
+                "free_told_gib": free / GIB,
+            }
+        ),
+        flush=True,
+    )
     dist.destroy_process_group()
 
 

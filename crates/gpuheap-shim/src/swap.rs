@@ -48,6 +48,8 @@ enum Mode {
 static MODE: Mutex<Mode> = Mutex::new(Mode::Idle(None));
 /// Whether a plan is carried out.
 static FOLLOWS: AtomicBool = AtomicBool::new(false);
+/// Whether chunks are fetched that kernels want: of a program of which no period is known.
+static FETCHES: AtomicBool = AtomicBool::new(true);
 
 /// How long nothing is tried after a plan that was of no use; each time twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(20);
@@ -56,6 +58,9 @@ const LAST_PAUSE: Duration = Duration::from_secs(1200);
 const LEAST: usize = 256;
 /// A plan has to save that much of a period.
 const WORTH: f64 = 0.05;
+/// And it must not cost more than so much of what the best places cost in which all chunks stay: those are found with what
+/// is measured ([`crate::placement`]) and not with what is planned.
+const BEYOND: f64 = 0.7;
 /// Seconds a byte of a move: the copy, and the mappings, which take longer for the host's memory. Measured on an H200 in
 /// pieces of 20 MiB: a copy takes 0.38 ms, a pair of them both ways 0.43 ms, to map the host's memory 0.33 ms and the
 /// device's 0.12 ms; in a step of BERT-large within 12 GiB a chunk that goes and one that comes take 1.12 ms.
@@ -101,7 +106,8 @@ pub(crate) fn launched(
     addresses: &[u64],
     wanted: Wanted,
 ) -> Option<Due> {
-    let demand = |wanted: Wanted| (!wanted.is_empty()).then_some(Due::Demand(wanted));
+    let demand =
+        |wanted: Wanted| (!wanted.is_empty() && FETCHES.load(Ordering::Relaxed)).then_some(Due::Demand(wanted));
     let mut mode = match MODE.try_lock() {
         Ok(mode) => mode,
         Err(TryLockError::Poisoned(mode)) => mode.into_inner(),
@@ -124,6 +130,7 @@ pub(crate) fn launched(
             Step::Round(round) => Some(Due::Round(following.schedule(), round)),
             Step::Lost => {
                 give_up(&mut mode, Duration::ZERO);
+                FETCHES.store(true, Ordering::Relaxed);
                 None
             }
             Step::Useless => {
@@ -188,6 +195,7 @@ pub(crate) fn look(state: &'static State) {
 
 fn begin(planned: Option<Following>) {
     let mut mode = lock(&MODE);
+    FETCHES.store(false, Ordering::Relaxed);
     match planned {
         Some(following) => {
             *mode = Mode::Following(Box::new(following));
@@ -202,7 +210,7 @@ fn plan(state: &'static State, period: &Period) -> Option<Following> {
     // What ends in an exported function here is this library's own.
     let _inside = crate::depth::Inside::enter();
     let mut entries = Vec::new();
-    let (mut now, mut then) = (0.0, 0.0);
+    let (mut now, mut then, mut staying) = (0.0, 0.0, 0.0);
     for (device, chunks) in by_device(|backing| matches!(backing, Backing::Device(_) | Backing::Host(_))) {
         let mut placed: Vec<(Range, Arc<Chunk>)> = chunks.into_iter().filter_map(placed).collect();
         placed.sort_unstable_by_key(|(range, _)| range.start);
@@ -222,11 +230,13 @@ fn plan(state: &'static State, period: &Period) -> Option<Following> {
         let stays = |chunk: &Chunk| if chunk.is_spilled() { 0 } else { schedule::Row::MAX };
         now += usages.iter().zip(&placed).map(|(usage, (_, chunk))| usage.cost(stays(chunk))).sum::<f64>();
         then += plan.cost;
+        staying += schedule::staying(&usages, capacity as f64);
         entries.extend(placed.iter().zip(plan.rows).map(|((_, chunk), row)| Entry::new(chunk, row)));
     }
     let saved = now - then;
     let trial = Trial::new(period.seconds);
-    (saved > WORTH * period.seconds).then(|| Following::new(period, Schedule::new(entries), trial))
+    (saved > WORTH * period.seconds && then < BEYOND * staying)
+        .then(|| Following::new(period, Schedule::new(entries), trial))
 }
 
 fn placed(chunk: Arc<Chunk>) -> Option<(Range, Arc<Chunk>)> {

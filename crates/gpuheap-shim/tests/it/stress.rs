@@ -77,8 +77,8 @@ fn what_a_program_uses_in_turn_comes_and_goes_and_nothing_is_lost() {
     assert_eq!(charged, "end:\n");
     let snapshot = Reader::open(&rig.path("ledger")).unwrap().snapshot().unwrap();
     let process = &snapshot.processes[0];
-    // Four at a time are not there; each turn needs all of them.
-    assert!(process.moved_in > 10 * 32 * MIB && process.moved_out > 10 * 32 * MIB, "{process:?}");
+    // Four at a time are not there; each turn needs all of them. How long that goes on depends on the machine's pace.
+    assert!(process.moved_in > 2 * 32 * MIB && process.moved_out > 2 * 32 * MIB, "{process:?}");
     assert!(snapshot.peaks[0] <= 64 * MIB, "{:?}", snapshot.peaks);
 }
 
