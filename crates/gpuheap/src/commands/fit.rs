@@ -4,11 +4,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use gpuheap_fit::device::{Calibration, Device};
-use gpuheap_fit::plan::Limits;
+use gpuheap_fit::plan::{Limits, Variant};
+use gpuheap_fit::trace::Trace;
 use gpuheap_fit::{Fit, FitOptions, Lever};
 
 use crate::cli::{self, Color};
 use crate::errors::Error;
+use crate::fit::confirm::{Plans, confirmed};
 use crate::fit::{calibration_path, python::Python, traces, verify};
 use crate::output;
 use crate::own::Own;
@@ -37,7 +39,12 @@ pub(super) fn run(arguments: &cli::Fit, own: &Own, color: Color) -> Result<ExitC
         keep: arguments.keep_trace.as_deref(),
     };
     let variants = traces::variants(&wanted, &python, &mut progress)?;
-    let fit = answer(arguments, device, &variants, &mut progress)?;
+    let mut work = Work { options: options(arguments, device.clone())?, variants, wanted, python, progress };
+    let mut fit = work.plan(work.options.budget)?;
+    if arguments.traces.is_empty() && arguments.gpus <= 1 {
+        fit = confirmed(fit, &mut work)?;
+    }
+    let Work { python, mut progress, .. } = work;
     progress.clear();
     output::show(&fit, &arguments.form, false, color)?;
     if arguments.verify {
@@ -48,16 +55,35 @@ pub(super) fn run(arguments: &cli::Fit, own: &Own, color: Color) -> Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-fn answer(
-    arguments: &cli::Fit,
-    device: Device,
-    variants: &[gpuheap_fit::plan::Variant],
-    progress: &mut Progress,
-) -> Result<Fit, Error> {
+/// What plans are made from, and what they are confirmed with.
+struct Work<'a> {
+    options: FitOptions,
+    variants: Vec<Variant>,
+    wanted: traces::Wanted<'a>,
+    python: Python<'a>,
+    progress: Progress,
+}
+
+impl Plans for Work<'_> {
+    fn options(&self) -> &FitOptions {
+        &self.options
+    }
+
+    fn plan(&mut self, budget: Option<u64>) -> Result<Fit, Error> {
+        let options = FitOptions { budget, ..self.options.clone() };
+        gpuheap_fit::fit(&self.variants, &options, &mut |done, of| self.progress.planning(done, of)).map_err(Error::Fit)
+    }
+
+    fn trace(&mut self, levers: &[Lever]) -> Result<Trace, Error> {
+        traces::with(&self.wanted, &self.python, levers, &mut self.progress)
+    }
+}
+
+fn options(arguments: &cli::Fit, device: Device) -> Result<FitOptions, Error> {
     let path = calibration_path(&device.name);
     let kept = path.filter(|path| path.is_file());
     let calibration = kept.map(|path| Calibration::read(&path)).transpose().map_err(Error::Fit)?;
-    let options = FitOptions {
+    Ok(FitOptions {
         device,
         calibration,
         budget: arguments.budget.map(gpuheap_record::Bytes::get),
@@ -71,6 +97,5 @@ fn answer(
             workspace: std::env::var("CUBLAS_WORKSPACE_CONFIG").ok(),
         },
         front: arguments.front,
-    };
-    gpuheap_fit::fit(variants, &options, &mut |done, of| progress.planning(done, of)).map_err(Error::Fit)
+    })
 }

@@ -94,6 +94,17 @@ fn variant(
     Ok(Variant { levers, family: family.map_err(Error::Fit)? })
 }
 
+/// The model at its own batch size with levers applied, as a plan has them.
+pub(crate) fn with(
+    wanted: &Wanted<'_>,
+    python: &Python<'_>,
+    levers: &[Lever],
+    progress: &mut Progress,
+) -> Result<Trace, Error> {
+    let folder = tempfile::tempdir().map_err(|error| Error::Child(ChildError::Folder(error)))?;
+    traced(wanted, python, wanted.batch, levers, &folder.path().join("trace.json"), progress)
+}
+
 fn traced(
     wanted: &Wanted<'_>,
     python: &Python<'_>,
