@@ -91,7 +91,7 @@ def test_what_does_not_fit_says_by_how_much() -> None:
         ("{", "it is no JSON"),
         (None, "cannot read"),
         ("[" * 100_000, "is no plan"),
-        (json.dumps(found("checkpoint")), "a lever of `plan`"),
+        (json.dumps(found() | {"plan": ["checkpoint"]}), "a lever of `plan`"),
         (json.dumps(found({"modules": []})), "a lever of `plan`"),
         (json.dumps(found({"lever": "shard", "gpus": "two"})), "`gpus` of a lever"),
         (json.dumps(found(schema="gpuheap.fit/9")), "this version reads 'gpuheap.fit/1'"),
@@ -352,3 +352,12 @@ def test_a_name_alone_is_one_name() -> None:
     from gpuheap.fit import _names
 
     assert _names("all") == ["all"] and _names(("spill", "loss")) == ["spill", "loss"]
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed")
+def test_modules_of_a_lever_are_names() -> None:
+    import torch
+
+    plan = gpuheap.Plan(found({"lever": "checkpoint", "modules": [3]}))
+    with pytest.raises(gpuheap.Error, match="names no modules"):
+        plan.apply(torch.nn.Linear(2, 2))
