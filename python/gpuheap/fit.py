@@ -29,6 +29,18 @@ class Fit:
     """In place of the loss: ``step(model, optimizer, batch)``, which does a whole step."""
 
 
+def _levers(must: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    for lever in must:
+        if not isinstance(lever, Mapping) or not isinstance(lever.get("lever"), str):
+            raise TypeError(f'`must` has {lever!r}, expected levers, such as {{"lever": "accumulate", "factor": 4}}')
+    return [dict(lever) for lever in must]
+
+
+def _names(names: Sequence[str]) -> list[str]:
+    """A name alone is one name, and not its letters."""
+    return [names] if isinstance(names, str) else list(names)
+
+
 class _Fit:
     """`gpuheap.fit(make, budget)` and what makes a program of a Trainer, a LightningModule or a name."""
 
@@ -82,9 +94,9 @@ class _Fit:
             "gpus": gpus,
             "device": device,
             "batch": batch,
-            "set": [dict(lever) for lever in must],
-            "without": list(without),
-            "allow": list(allow),
+            "set": _levers(must),
+            "without": _names(without),
+            "allow": _names(allow),
             "conf": conf,
             "front": front,
         }

@@ -85,7 +85,25 @@ def test_what_does_not_fit_says_by_how_much() -> None:
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("{}", "this is no plan"), ("[1]", "this is no plan"), ("{", "it is no JSON"), (None, "cannot read")],
+    [
+        ("{}", "this is no plan"),
+        ("[1]", "this is no plan"),
+        ("{", "it is no JSON"),
+        (None, "cannot read"),
+        ("[" * 100_000, "is no plan"),
+        (json.dumps(found() | {"plan": ["checkpoint"]}), "a lever of `plan`"),
+        (json.dumps(found({"modules": []})), "a lever of `plan`"),
+        (json.dumps(found({"lever": "shard", "gpus": "two"})), "`gpus` of a lever"),
+        (json.dumps(found(schema="gpuheap.fit/9")), "this version reads 'gpuheap.fit/1'"),
+        (json.dumps(found(peak=None)), "`peak`"),
+        (json.dumps(found(peak={"holders": [{}]})), "a holder of `peak`"),
+        (json.dumps(found(peak={"high": "1 GiB"})), "`high` of `peak`"),
+        (json.dumps(found(baseline=[])), "`baseline`"),
+        (json.dumps(found(source="train.py")), "`source`"),
+        (json.dumps(found(notes=3)), "`notes`"),
+        (json.dumps(found(budget_bytes="24GiB")), "`budget_bytes`"),
+        (json.dumps(found(step_us=float("nan"))), "`step_us`"),
+    ],
 )
 def test_what_is_no_plan_is_told_so(tmp_path: Path, text: str | None, says: str) -> None:
     path = tmp_path / "plan.json"
@@ -193,7 +211,9 @@ def fit_command(*arguments: str) -> subprocess.CompletedProcess[str]:
         (None, "cannot read"),
         ("{", "is no JSON"),
         ("{}", "is no plan"),
-        ('{"plan": []}', "does not say which function"),
+        ('{"plan": [], "verdict": "fits"}', "does not say which function"),
+        ('{"plan": [3], "verdict": "fits"}', "a lever of `plan` is not what"),
+        ("[" * 100_000, "is no plan"),
     ],
 )
 def test_verify_refuses_what_is_no_plan(tmp_path: Path, text: str | None, says: str) -> None:
@@ -309,3 +329,35 @@ def test_arguments_that_make_no_sense() -> None:
         gpuheap.fit("train.py:make", "much")
     with pytest.raises(TypeError, match="expected a function"):
         gpuheap.fit(3, "1GiB")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"gpus": 0}, "`gpus` is 0, expected 1 to 4096"),
+        ({"gpus": "2"}, "`gpus` is '2', expected a whole number"),
+        ({"batch": 0}, "`batch` is 0, expected 1 to"),
+        ({"batch": 2.5}, "`batch` is 2.5, expected a whole number"),
+        ({"must": ["accumulate"]}, "`must` has 'accumulate', expected levers"),
+        ({"must": [{}]}, "expected levers"),
+    ],
+)
+def test_options_that_make_no_sense_are_told_before_anything_is_traced(options: dict[str, Any], says: str) -> None:
+    with pytest.raises((TypeError, ValueError)) as caught:
+        gpuheap.fit("nowhere.py:make", **options)
+    assert says in str(caught.value)
+
+
+def test_a_name_alone_is_one_name() -> None:
+    from gpuheap.fit import _names
+
+    assert _names("all") == ["all"] and _names(("spill", "loss")) == ["spill", "loss"]
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed")
+def test_modules_of_a_lever_are_names() -> None:
+    import torch
+
+    plan = gpuheap.Plan(found({"lever": "checkpoint", "modules": [3]}))
+    with pytest.raises(gpuheap.Error, match="names no modules"):
+        plan.apply(torch.nn.Linear(2, 2))

@@ -93,3 +93,57 @@ def test_a_place_that_cannot_be_written(folder: Path) -> None:
     done = run(folder, "trace", "train.py:make", "--out", "no/such/folder/t.json")
     assert done.returncode == 2
     assert "cannot be written" in done.stderr
+
+
+def test_a_thread_that_never_ends_is_not_waited_for(folder: Path) -> None:
+    (folder / "train.py").write_text(
+        f"{PROGRAM}\nimport threading\nthreading.Thread(target=threading.Event().wait).start()\n"
+    )
+    assert run(folder, "trace", "train.py:make", "--out", "t.json").returncode == 0
+    assert (folder / "t.json").exists()
+
+
+def test_programs_that_fail_oddly(folder: Path) -> None:
+    program = """
+class Odd(Exception):
+    def __str__(self): raise RuntimeError
+def raises(): raise Odd
+class Broken:
+    def __getattr__(self, name): raise RuntimeError("no " + name)
+def broken(): return Broken()
+def bar():
+    print("50%", end="")
+    raise ValueError("half way")
+"""
+    (folder / "odd.py").write_text(program)
+    for name, words in (("raises", "Odd"), ("broken", "RuntimeError: no "), ("bar", "ValueError: half way")):
+        done = run(folder, "trace", f"odd.py:{name}")
+        assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+        assert any(line.startswith("error: ") and words in line for line in done.stderr.splitlines()), done.stderr
+    (folder / "torch.py").write_text("")
+    done = run(folder, "trace", "train.py:make")
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    assert "torch.py is not PyTorch" in done.stderr
+
+
+def test_a_loop_without_an_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from gpuheap._fit import recorder
+    from gpuheap._fit.errors import TraceError
+    from gpuheap._fit.trace import trace
+
+    def loss(model: torch.nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        value = model(batch).sum()
+        while value.item() < 1e9:
+            value = value + 1
+        return value
+
+    def make() -> tuple[object, ...]:
+        model = torch.nn.Linear(8, 8)
+        return model, torch.optim.SGD(model.parameters(), 0.1), loss, torch.randn(4, 8)
+
+    monkeypatch.setattr(recorder, "_MOST_EVENTS", 2000)
+    with pytest.raises(TraceError, match="does not come to an end") as caught:
+        trace(make)
+    assert "the value of a tensor" in str(caught.value)

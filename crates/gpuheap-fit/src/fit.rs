@@ -42,6 +42,12 @@ pub fn fit(variants: &[Variant], options: &FitOptions, progress: &mut dyn FnMut(
         frame
     };
     planner.explore(progress);
+    if planner.count() == 0
+        && let [first, ..] = options.limits.set.as_slice()
+    {
+        let why = "no plan for this model has all the levers that were asked for".to_owned();
+        return Err(Error::Lever { lever: first.name().to_owned(), why });
+    }
     let (program, replayed, time) = planner.baseline()?;
     let baseline = answer.peak(&program, &replayed, time);
     drop(program);

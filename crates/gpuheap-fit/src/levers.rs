@@ -181,6 +181,11 @@ impl Lever {
         }
     }
 
+    /// Whether it is about blocks, each of which has one of its kind.
+    pub(crate) fn is_of_blocks(&self) -> bool {
+        matches!(self, Self::Checkpoint { .. } | Self::SelectiveCheckpoint { .. } | Self::OffloadActivations { .. })
+    }
+
     /// Whether its effect is found by tracing the model anew, with the lever applied.
     #[must_use]
     pub fn is_traced(&self) -> bool {

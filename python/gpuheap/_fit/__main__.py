@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 
 __all__ = ["main"]
@@ -21,5 +23,13 @@ def main(arguments: list[str]) -> int:
     return 2
 
 
+def _leave(code: int) -> None:
+    """End at once: threads that the program has started would be waited for, and may never end."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    _leave(main(sys.argv[1:]))

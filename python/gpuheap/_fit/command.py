@@ -30,7 +30,8 @@ def main(arguments: list[str]) -> int:
     try:
         _run(options)
     except TraceError as error:
-        print(f"error: {error}", file=sys.stderr)
+        # The program's own text, such as a progress bar, may not have ended its line.
+        print(f"\nerror: {error}", file=sys.stderr)
         return 2
     return 0
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuheap._fit.explain import explain
+from gpuheap._fit.form import check, read
 from gpuheap.errors import Error
 
 if TYPE_CHECKING:
@@ -29,10 +30,7 @@ class Plan:
 
     def __init__(self, found: Mapping[str, Any]) -> None:
         """Take over what the planner found, or what was saved."""
-        if not isinstance(found, Mapping) or not isinstance(found.get("plan"), list) or "verdict" not in found:
-            raise Error(
-                "this is no plan: it has no `verdict` and no list `plan`", "Write one with `gpuheap fit --json`."
-            )
+        check(found)
         self._found = dict(found)
         self.verified: dict[str, Any] | None = None
         """What a run on the GPU took, beside what was predicted; None before :meth:`verify`."""
@@ -176,16 +174,7 @@ class Plan:
         Raises:
             Error: it cannot be read, or is no plan.
         """
-        try:
-            found = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise Error(f"cannot read {path}: {error.strerror or error}") from error
-        except ValueError as error:
-            raise Error(f"{path} is no plan: it is no JSON: {error}") from error
-        try:
-            return cls(found)
-        except Error as error:
-            raise Error(f"{path}: {error.message}", error.hint) from error
+        return cls(read(path))
 
     def __str__(self) -> str:
         """The same as :meth:`explain`."""

@@ -28,6 +28,12 @@ def plan_for(make: Callable[[], Any] | str, options: Mapping[str, Any]) -> Plan:
     if not callable(make) and not isinstance(make, str):
         raise TypeError(f"`make` is {make!r}, expected a function that returns the program, or its name as text")
     options = {name: value for name, value in options.items() if value is not None}
+    for name, most in (("gpus", 4096), ("batch", 1 << 32)):
+        value = options.get(name, 1)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise TypeError(f"`{name}` is {value!r}, expected a whole number")
+        if not 1 <= value <= most:
+            raise ValueError(f"`{name}` is {value}, expected 1 to {most}")
     options.setdefault("device", _device_here() or _DEVICE)
     variants = _variants(options)
     sizes = "accumulate" not in options["without"] and "all" not in options["without"]

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from gpuheap._fit.costs import Costs
+from gpuheap._fit.errors import TraceError
 from gpuheap._fit.storages import Storages
 
 __all__ = ["Recorder"]
+
+_MOST_EVENTS = 5_000_000
+"""Of the longest programs; what has more has a loop without an end."""
 
 Event = list[Any]
 
@@ -77,7 +81,16 @@ class Recorder:
         self.unknown[key] = None if bound is None or known is None else max(known, bound)
 
     def op(self, func: Any, thread: int, cost: tuple[float, int, int], inputs: list[int], outputs: list[int]) -> None:
-        """An operator has run."""
+        """An operator has run.
+
+        Raises:
+            TraceError: there are more than any program has.
+        """
+        if len(self.events) > _MOST_EVENTS:
+            raise TraceError(
+                f"the program does not come to an end: {_MOST_EVENTS:,} events so far, in the {self.phase} phase",
+                "A loop that ends by the value of a tensor never ends here: a trace has shapes and no data.",
+            )
         number = self._op_of.get(func)
         if number is None:
             number = self._op_of[func] = self.ops.setdefault(str(func), len(self.ops))

@@ -124,7 +124,8 @@ class Session:
         with self._blaming(f"{self._name} fails"):
             made = make()
         self._refresh()
-        program = as_program(made)
+        with self._blaming(f"what {self._name} returns cannot be used"):
+            program = as_program(made)
         del made
         self._size = size
         model = program.model

@@ -51,14 +51,19 @@ def trace(
             f"PyTorch cannot be imported: {error}",
             "A model is traced with the PyTorch that it trains with: install it.",
         ) from error
+    try:
+        from gpuheap._fit.session import Session
+    except ImportError as error:
+        raise TraceError(
+            f"{torch.__file__} is not PyTorch: {error}" if not hasattr(torch, "Tensor") else str(error),
+            "A file beside the program may have the name of a library: call it something else.",
+        ) from error
     del torch
     if device_type != "cuda":
         raise TraceError(f"device type {device_type!r} cannot be traced, only cuda")
     unknown = [phase for phase in phases if phase not in PHASES]
     if unknown:
         raise TraceError(f"there is no phase {unknown[0]!r}; choose of {', '.join(PHASES)}")
-    from gpuheap._fit.session import Session
-
     name = str(source or getattr(make, "__qualname__", "make"))
     session = Session(gpu or Gpu(), name, getattr(getattr(make, "__code__", None), "co_filename", None))
     with ExitStack() as stack:
@@ -85,7 +90,11 @@ def failed(what: str, error: BaseException, file: str | None) -> TraceError:
     if isinstance(error, TraceError):
         return error
     place = place_of(error.__traceback__, file)
-    text = str(error).strip().splitlines()
+    try:
+        text = str(error).strip().splitlines()
+    except Exception:
+        # Its type has to do.
+        text = []
     first = text[0] if text else ""
     message = f"{what}: {type(error).__name__}: {first}" if first else f"{what}: {type(error).__name__}"
     return TraceError(f"{message}\n  at {place}" if place else message)

@@ -13,13 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from gpuheap._bytes import bytes_text
-from gpuheap._fit.apply.allocator import VARIABLE
+from gpuheap._fit.form import read
 from gpuheap.errors import Error
 
 __all__ = ["command_of", "main", "run_plan", "verify"]
 
 AGREES, DISAGREES, UNUSABLE = 0, 1, 2
 _HANGS_AFTER_S = 1800
+# The settings of PyTorch's allocator; without PyTorch this module has to say so, and not fail to be imported.
+_ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 # What a run counts against all that were before it.
 _HALF = 0.5
 
@@ -36,7 +38,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--child", metavar="FILE", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     try:
-        plan = _read(options.plan)
+        plan = read(options.plan)
         make = options.make or (plan.get("source") or {}).get("make")
         if not make:
             raise Error(
@@ -126,7 +128,7 @@ def command_of(levers: Sequence[Mapping[str, Any]]) -> tuple[list[str], dict[str
             command += ["torch.distributed.run", "--standalone", "--nproc-per-node", str(gpus), "-m"]
             environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
         elif lever.get("lever") == "allocator":
-            environment[VARIABLE] = str(lever.get("conf", ""))
+            environment[_ALLOCATOR] = str(lever.get("conf", ""))
     spill = next((lever for lever in levers if lever.get("lever") == "spill"), None)
     if spill is not None:
         run = [sys.executable, "-m", "gpuheap", "run", "--spill", str(int(spill.get("bytes", 0)))]
@@ -199,18 +201,6 @@ def _require_gpus(plan: Mapping[str, Any]) -> None:
         raise Error(f"a plan is verified on a GPU, and {why}", "Leave `--verify` out; planning needs no GPU.")
     if there < wanted:
         raise Error(f"the plan is for {wanted} GPUs, and there are {there}", "Plan for those that are there: `--gpus`.")
-
-
-def _read(path: str) -> dict[str, Any]:
-    try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise Error(f"cannot read {path}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise Error(f"{path} is no JSON: {error}", "Write it with `gpuheap fit ... --json`.") from error
-    if not isinstance(found, dict) or not isinstance(found.get("plan"), list):
-        raise Error(f"{path} is no plan: it has no list `plan`", "Write it with `gpuheap fit ... --json`.")
-    return found
 
 
 def _learnt(plan: Mapping[str, Any], real: Mapping[str, Any], path: Any) -> dict[str, Any] | None:

@@ -5,6 +5,29 @@ use crate::levers::Lever;
 use crate::scale::Family;
 use crate::trace::Trace;
 
+/// Names of all levers.
+const NAMES: [&str; 18] = [
+    "accumulate",
+    "allocator",
+    "autocast",
+    "parameters",
+    "optimizer",
+    "optimizer_state",
+    "offload_optimizer",
+    "loss",
+    "checkpoint",
+    "selective_checkpoint",
+    "offload_activations",
+    "compile",
+    "shard",
+    "quantize",
+    "prune",
+    "sparse24",
+    "inference_mode",
+    "spill",
+];
+/// What changes results, and is tried only where it is allowed.
+const ALLOWED: [&str; 6] = ["autocast", "parameters", "optimizer_state", "8bit", "4bit", "accumulate"];
 /// Micro-batches that are tried.
 const FACTORS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 
@@ -47,6 +70,41 @@ pub(super) struct Prepared {
 }
 
 impl Limits {
+    /// Whether they contradict each other, or name what there is not.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let failed = |lever: &str, why: String| Err(Error::Lever { lever: lever.to_owned(), why });
+        if let Some(name) = self.without.iter().find(|name| *name != "all" && !NAMES.contains(&name.as_str())) {
+            return failed(name, format!("there is none of this name; known are {}", NAMES.join(", ")));
+        }
+        if let Some(name) = self.allow.iter().find(|name| !ALLOWED.contains(&name.as_str())) {
+            return failed(name, format!("only these need to be allowed: {}", ALLOWED.join(", ")));
+        }
+        let gpus = self.gpus.max(1);
+        for (at, lever) in self.set.iter().enumerate() {
+            let name = lever.name();
+            if self.without.iter().any(|without| without == name) {
+                return failed(name, "the plan must have it, and may not have it".to_owned());
+            }
+            let other = |other: &Lever| other.name() == name && other != lever;
+            if !lever.is_of_blocks() && self.set[..at].iter().any(other) {
+                return failed(name, "it is given twice, and not as the same".to_owned());
+            }
+            match lever {
+                Lever::Spill { .. } => {
+                    return failed(name, "how much lies on the host follows from the budget".to_owned());
+                }
+                Lever::Shard { gpus: over, .. } if *over != gpus => {
+                    return failed(name, format!("it is over {over} devices, and the plan is for {gpus}"));
+                }
+                Lever::Allocator { conf } if self.conf.as_ref().is_some_and(|given| given != conf) => {
+                    return failed(name, "other settings of the allocator are given as well".to_owned());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn forbids(&self, name: &str) -> bool {
         self.without.iter().any(|without| without == name || without == "all")
     }
@@ -85,8 +143,10 @@ pub(super) fn prepare(variants: &[Variant], limits: &Limits) -> Result<Vec<Prepa
         let batch = limits.batch.unwrap_or(traced);
         let normalizes = family.largest().is_some_and(normalizes_over_batches);
         let no_parts = limits.forbids("accumulate") || (normalizes && !limits.allows("accumulate"));
-        for factor in FACTORS {
-            let not_asked = given.is_some_and(|given| given != factor) || (factor > 1 && given.is_none() && no_parts);
+        // What is asked for need not be among those that are tried.
+        let factors = given.map_or_else(|| FACTORS.to_vec(), |given| vec![given.max(1)]);
+        for factor in factors {
+            let not_asked = factor > 1 && given.is_none() && no_parts;
             let parts = u64::from(factor) * gpus;
             if not_asked || batch < parts || (parts > 1 && !batch.is_multiple_of(parts)) {
                 continue;
@@ -98,6 +158,11 @@ pub(super) fn prepare(variants: &[Variant], limits: &Limits) -> Result<Vec<Prepa
                 Err(error) => return Err(error),
             }
         }
+    }
+    if gpus > 1 && given.is_none() && prepared.iter().all(|prepared| prepared.is_base) {
+        let batch = prepared.first().map_or(0, |prepared| prepared.trace.batch.size);
+        let why = format!("a batch of {batch} has no {gpus} equal parts, one for each device");
+        return Err(Error::Lever { lever: "shard".to_owned(), why });
     }
     Ok(prepared)
 }

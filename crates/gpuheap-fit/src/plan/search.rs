@@ -101,6 +101,7 @@ impl<'a> Planner<'a> {
         let failed = |lever: &Lever, why: &str| Error::Lever { lever: lever.name().to_owned(), why: why.to_owned() };
         let set = &self.limits.set;
         let has = |name: &str| set.iter().any(|lever| lever.name() == name);
+        self.limits.check()?;
         for lever in set {
             match lever {
                 Lever::Optimizer { form: OptimizerForm::InBackward } if has("accumulate") => {
@@ -122,7 +123,8 @@ impl<'a> Planner<'a> {
                 | Lever::SelectiveCheckpoint { modules, .. }
                 | Lever::OffloadActivations { modules } => {
                     let known = self.block_names();
-                    let missing = modules.iter().find(|&name| name != "all" && !known.contains(name));
+                    let missing =
+                        modules.iter().find(|&name| known.is_empty() || (name != "all" && !known.contains(name)));
                     if let Some(missing) = missing {
                         let known = crate::levers::group(&known);
                         let known = if known.is_empty() { "there are none".to_owned() } else { known };

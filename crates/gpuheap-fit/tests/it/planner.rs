@@ -163,3 +163,39 @@ proptest! {
         prop_assert!(solved.is_none_or(|solved| solved.optimal && solved.treatments.len() == chain.links.len()));
     }
 }
+
+#[test]
+fn what_contradicts_itself_is_told() {
+    let variants = model(&[3, 6]);
+    let why = |set: &[&str], change: &dyn Fn(&mut Limits)| {
+        let mut options = options(None);
+        options.limits.set = set.iter().map(|lever| lever.parse().unwrap()).collect();
+        change(&mut options.limits);
+        fit(&variants, &options, &mut |_, _| {}).unwrap_err().to_string()
+    };
+    let none: &dyn Fn(&mut Limits) = &|_| {};
+    let without = |name: &'static str| move |limits: &mut Limits| limits.without = vec![name.to_owned()];
+    for (told, part) in [
+        (why(&["optimizer=fused", "optimizer=foreach"], none), "`optimizer` cannot be used: it is given twice"),
+        (why(&["checkpoint=all"], &without("checkpoint")), "must have it, and may not have it"),
+        (why(&[], &without("checkpiont")), "`checkpiont` cannot be used: there is none of this name"),
+        (why(&[], &|limits| limits.allow = vec!["all".to_owned()]), "only these need to be allowed: autocast"),
+        (why(&[r#"{"lever":"spill","bytes":18446744073709551615}"#], none), "follows from the budget"),
+        (why(&[r#"{"lever":"shard","form":"data","gpus":8}"#], none), "over 8 devices, and the plan is for 1"),
+        (
+            why(&["allocator=expandable_segments:True"], &|limits| limits.conf = Some(String::new())),
+            "other settings of the allocator",
+        ),
+        (why(&[], &|limits| limits.gpus = 4), "a batch of 6 has no 4 equal parts"),
+    ] {
+        assert!(told.contains(part), "{told}");
+    }
+}
+
+#[test]
+fn parts_that_are_asked_for_need_not_be_powers_of_two() {
+    let mut options = options(None);
+    options.limits.set = vec![Lever::Accumulate { factor: 3 }];
+    let fit = answer(&model(&[3, 6]), &options);
+    assert!(fit.plan.iter().any(|planned| planned.lever == Lever::Accumulate { factor: 3 }), "{:?}", fit.plan);
+}

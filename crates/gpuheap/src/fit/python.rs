@@ -3,7 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 use super::error::{ChildError, Said};
 use crate::own::Own;
@@ -11,10 +13,24 @@ use crate::progress::Progress;
 
 /// Lines of a child with this start say what it is doing.
 const PROGRESS: &str = "progress: ";
+/// Lines with this start say what went wrong.
+const ERROR: &str = "error: ";
 /// Lines with this start say how to go on.
 const HINT: &str = "hint: ";
 /// The most lines of a child that are kept.
 const LINES: usize = 200;
+/// How often it is looked whether a silent child is still there.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long a child that has ended is listened to, where a process that it left behind holds its streams.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What comes from a child.
+enum Heard {
+    /// All that it printed.
+    Printed(Vec<u8>),
+    /// A line of its standard error.
+    Said(String),
+}
 
 /// Where to look for Python.
 #[derive(Clone, Copy, Debug)]
@@ -65,40 +81,62 @@ impl Python<'_> {
         let mut command = Command::new(&path);
         command.args(["-m", "gpuheap._fit"]).args(arguments).stdin(Stdio::null());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
-        let printed = child.stdout.take();
         // Both streams are read at once: neither fills up while the other is waited for.
-        let reader = std::thread::spawn(move || {
-            let mut text = Vec::new();
-            if let Some(mut printed) = printed {
+        let (sender, heard) = mpsc::channel();
+        if let Some(mut printed) = child.stdout.take() {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                let mut text = Vec::new();
                 // What cannot be read is missed below.
                 let _ = printed.read_to_end(&mut text);
-            }
-            text
-        });
-        let mut said: Vec<String> = Vec::new();
+                let _ = sender.send(Heard::Printed(text));
+            });
+        }
         if let Some(errors) = child.stderr.take() {
-            for line in BufReader::new(errors).split(b'\n') {
-                let Ok(line) = line else { break };
-                let line = String::from_utf8_lossy(&line).trim_end().to_owned();
-                match line.strip_prefix(PROGRESS) {
-                    Some(doing) => progress.doing(doing),
-                    None => said.push(line),
+            std::thread::spawn(move || {
+                for line in BufReader::new(errors).split(b'\n') {
+                    let Ok(line) = line else { break };
+                    if sender.send(Heard::Said(String::from_utf8_lossy(&line).trim_end().to_owned())).is_err() {
+                        break;
+                    }
                 }
-                if said.len() > 2 * LINES {
-                    said.drain(..LINES);
+            });
+        } else {
+            drop(sender);
+        }
+        let (mut text, mut said): (Vec<u8>, Vec<String>) = (Vec::new(), Vec::new());
+        let mut ended: Option<Instant> = None;
+        // Both streams end with the program, unless it leaves processes behind that hold them.
+        while ended.is_none_or(|ended| ended.elapsed() < GRACE) {
+            if ended.is_none() && child.try_wait().map_err(failed)?.is_some() {
+                ended = Some(Instant::now());
+            }
+            match heard.recv_timeout(LOOK) {
+                Ok(Heard::Printed(printed)) => text = printed,
+                Ok(Heard::Said(line)) => {
+                    match line.strip_prefix(PROGRESS) {
+                        Some(doing) => progress.doing(doing),
+                        None => said.push(line),
+                    }
+                    if said.len() > 2 * LINES {
+                        said.drain(..LINES);
+                    }
                 }
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {}
             }
         }
         let status = child.wait().map_err(failed)?;
-        let text = String::from_utf8_lossy(&reader.join().unwrap_or_default()).into_owned();
+        let text = String::from_utf8_lossy(&text).into_owned();
         match status.code() {
-            Some(code) if accepted.contains(&code) => Ok((code, text)),
-            code => Err(failure(&path, what, code, said)),
+            // Python itself ends with 1 as well, and then has printed nothing.
+            Some(code) if accepted.contains(&code) && (code == 0 || !text.trim().is_empty()) => Ok((code, text)),
+            _ => Err(failure(&path, what, status, said)),
         }
     }
 }
 
-fn failure(path: &Path, what: &str, code: Option<i32>, said: Vec<String>) -> ChildError {
+fn failure(path: &Path, what: &str, status: ExitStatus, said: Vec<String>) -> ChildError {
     let lacks = |line: &String| {
         let missing = line.rsplit("No module named ").next().filter(|rest| rest.len() < line.len());
         missing.is_some_and(|name| matches!(name.trim_matches('\''), "gpuheap" | "gpuheap._fit"))
@@ -110,12 +148,36 @@ fn failure(path: &Path, what: &str, code: Option<i32>, said: Vec<String>) -> Chi
     let mut lines: Vec<String> = said.into_iter().filter(|line| !line.is_empty() && !line.starts_with(HINT)).collect();
     // A traceback has what matters at its end.
     let traceback = lines.iter().any(|line| line.starts_with("Traceback"));
-    let message = if traceback { lines.pop() } else { (!lines.is_empty()).then(|| lines.remove(0)) };
-    let message = message.unwrap_or_else(|| match code {
+    // What the program itself said may come before.
+    let own = lines.iter().rposition(|line| line.starts_with(ERROR));
+    let message = match own {
+        Some(own) => {
+            let message = lines.remove(own);
+            lines.drain(..own);
+            Some(message)
+        }
+        None if traceback => lines.pop(),
+        None => (!lines.is_empty()).then(|| lines.remove(0)),
+    };
+    let message = message.unwrap_or_else(|| match status.code() {
         Some(code) => format!("Python ended with exit code {code} and said nothing"),
-        None => "Python was killed; the machine may be out of memory".to_owned(),
+        None => died(status),
     });
-    let message = message.strip_prefix("error: ").unwrap_or(&message).to_owned();
+    let message = message.strip_prefix(ERROR).unwrap_or(&message).to_owned();
     let more = (!lines.is_empty()).then(|| Said(lines.join("\n")));
     ChildError::Failed { what: what.to_owned(), message, more, hint }
+}
+
+/// How a child died that did not end by itself.
+fn died(status: ExitStatus) -> String {
+    #[cfg(unix)]
+    {
+        use std::os::unix::process::ExitStatusExt;
+        const KILL: i32 = 9;
+        if let Some(signal) = status.signal().filter(|&signal| signal != KILL) {
+            return format!("Python crashed with signal {signal}");
+        }
+    }
+    let _ = status;
+    "Python was killed; the machine may be out of memory".to_owned()
 }

@@ -131,6 +131,12 @@ fn traced(
     arguments.extend([OsStr::new("--capability"), OsStr::new(&capability)]);
     progress.doing("Tracing the model");
     let what = format!("Failed to trace `{make}`");
+    // That of the trace before says nothing about this one.
+    let _ = std::fs::remove_file(path);
     python.run(&arguments, &what, &[0], progress).map_err(Error::Child)?;
+    if !path.is_file() {
+        let message = "the program ended Python before it was traced".to_owned();
+        return Err(Error::Child(ChildError::Failed { what, message, more: None, hint: None }));
+    }
     trace::read(path).map_err(Error::Fit)
 }

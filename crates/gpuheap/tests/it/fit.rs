@@ -126,3 +126,33 @@ fn the_tracer_is_run_and_its_failures_are_told() {
     assert!(calls[0].ends_with("--capability 7.5") && calls[1].contains(" --batch 4 "), "{calls:?}");
     assert!(context.path("kept.json").is_file());
 }
+
+#[cfg(unix)]
+#[test]
+fn a_program_that_goes_its_own_way_is_told() {
+    let context = TestContext::new();
+    let run = |script: &str, more: &[&str]| {
+        python(&context, script);
+        let mut command = context.command();
+        let output = command.args(["fit", "--python", "./python"]).args(more).output().unwrap();
+        (output.status.code(), context.show(&output))
+    };
+    // It ends Python with success, and there is no trace.
+    let (code, shown) = run("exit 0", &["train.py:make"]);
+    assert_eq!(code, Some(2));
+    assert!(shown.contains("Failed to trace `train.py:make`: the program ended Python before it was"), "{shown}");
+    // What it prints itself is not taken for what went wrong.
+    let (_, shown) = run("echo loading >&2; echo 'error: train.py has no make' >&2; exit 2", &["train.py:make"]);
+    assert!(shown.contains("Failed to trace `train.py:make`: train.py has no make"), "{shown}");
+    let (_, shown) = run("kill -SEGV $$", &["train.py:make"]);
+    assert!(shown.contains("Python crashed with signal 11"), "{shown}");
+    // A process that it leaves behind holds its streams.
+    let began = std::time::Instant::now();
+    let (_, shown) = run("sleep 30 & echo 'error: no make' >&2; exit 2", &["train.py:make"]);
+    assert!(shown.contains("no make") && began.elapsed().as_secs() < 20, "{shown}");
+    // Python's own exit code for a failure is that of a plan that does not fit.
+    let file = trace(8).display().to_string();
+    let (code, shown) = run("echo 'ValueError: x' >&2; exit 1", &["--trace", &file, "--verify"]);
+    assert_eq!(code, Some(2));
+    assert!(shown.contains("Failed to verify the plan: ValueError: x"), "{shown}");
+}

@@ -151,7 +151,7 @@ def module_named(model: Any, name: str, what: str) -> Any:
 def modules_of(target: Target, lever: Lever, what: str) -> list[tuple[str, Any]]:
     """The modules that a lever names: all there, none within another, each once."""
     names = lever.get("modules")
-    if not isinstance(names, (list, tuple)) or not names:
+    if not isinstance(names, (list, tuple)) or not names or not all(isinstance(name, str) for name in names):
         raise LeverError(f"{what} names no modules", 'Write for example {"modules": ["encoder.layer.0"]}.')
     found = [(name, module_named(target.model, name, what)) for name in dict.fromkeys(names)]
     chosen = set(names)
