@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuheap._bytes import bytes_text
-from gpuheap._fit.apply.allocator import VARIABLE
+from gpuheap._fit.start import VARIABLE
 from gpuheap.errors import Error
 
 __all__ = ["command_of", "main", "run_plan", "verify"]
