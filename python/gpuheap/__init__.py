@@ -142,5 +142,9 @@ class _Package(ModuleType):
             return
         super().__setattr__(name, value)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # cloudpickle knows modules by their exact type; functions of a script that use `gpuheap` go to other processes.
+        return import_module, (self.__name__,)
+
 
 sys.modules[__name__].__class__ = _Package

@@ -76,7 +76,7 @@ class _Fit:
             must: levers that the plan has to have, as ``{"lever": "accumulate", "factor": 4}``.
             without: names of levers that it must not have; ``"all"``: predict, plan nothing.
             allow: levers that it may use although they change results: ``"autocast"``, ``"parameters"``,
-                ``"optimizer_state"``, ``"8bit"``, ``"4bit"``.
+                ``"optimizer_state"``, ``"8bit"``, ``"4bit"``, and ``"accumulate"`` where batches are normalized.
             conf: settings of the allocator, as in ``PYTORCH_CUDA_ALLOC_CONF``; no others are tried then.
             front: whether to work out time against memory, too: ``plan.front``.
 

@@ -80,7 +80,7 @@ def test_a_plan_says_what_it_is(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_says_by_how_much() -> None:
     text = gpuheap.Plan(found(verdict="does_not_fit", budget_bytes=8 * GIB)).explain()
-    assert text.startswith("DOES NOT FIT in 8.00 GiB, 3.50 GiB too much")
+    assert text.startswith("DOES NOT FIT in 8.00 GiB, 4.00 GiB too much")
 
 
 @pytest.mark.parametrize(
@@ -216,13 +216,17 @@ def fit_command(*arguments: str) -> subprocess.CompletedProcess[str]:
         ("[" * 100_000, "is no plan"),
     ],
 )
-def test_verify_refuses_what_is_no_plan(tmp_path: Path, text: str | None, says: str) -> None:
+def test_verify_refuses_what_is_no_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None, says: str
+) -> None:
+    from gpuheap._fit.verify import main
+
     path = tmp_path / "plan.json"
     if text is not None:
         path.write_text(text)
-    done = fit_command("verify", str(path))
-    assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.startswith("error: ") and says in done.stderr
+    assert main([str(path)]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.startswith("error: ") and says in said.err
 
 
 @pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed")
@@ -329,6 +333,12 @@ def test_arguments_that_make_no_sense() -> None:
         gpuheap.fit("train.py:make", "much")
     with pytest.raises(TypeError, match="expected a function"):
         gpuheap.fit(3, "1GiB")  # type: ignore[arg-type]
+    with pytest.raises(gpuheap.Error, match="`without` has `chekpoint`, which is none of accumulate, "):
+        gpuheap.fit("train.py:make", "1GiB", without=["chekpoint"])
+    with pytest.raises(gpuheap.Error, match="`allow` has `fused`, which is none of accumulate, autocast"):
+        gpuheap.fit("train.py:make", "1GiB", allow=["fused"])
+    with pytest.raises(gpuheap.Error, match="`must` has the lever `acumulate`"):
+        gpuheap.fit("train.py:make", "1GiB", must=[{"lever": "acumulate", "factor": 2}])
 
 
 @pytest.mark.parametrize(
@@ -361,3 +371,22 @@ def test_modules_of_a_lever_are_names() -> None:
     plan = gpuheap.Plan(found({"lever": "checkpoint", "modules": [3]}))
     with pytest.raises(gpuheap.Error, match="names no modules"):
         plan.apply(torch.nn.Linear(2, 2))
+
+
+def test_levers_are_known_to_both() -> None:
+    pytest.importorskip("torch")
+    from gpuheap._fit.apply.order import NAMES
+    from gpuheap._fit.planning import _LEVERS
+
+    assert sorted(NAMES) == sorted(_LEVERS)
+
+
+def test_a_plan_that_may_be_too_large_has_nothing_to_spare() -> None:
+    plan = gpuheap.Plan(found(CHECKPOINT, verdict="does_not_fit", peak={**PEAK, "high": 13 * GIB}))
+    assert plan.explain().startswith("DOES NOT FIT in 12.0 GiB, 1.00 GiB too much")
+
+
+def test_the_package_itself_goes_to_other_processes() -> None:
+    # As a global of a function of a script, which goes by its value.
+    cloudpickle = pytest.importorskip("cloudpickle")
+    assert cloudpickle.loads(cloudpickle.dumps(gpuheap)) is gpuheap

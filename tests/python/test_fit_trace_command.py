@@ -22,13 +22,25 @@ def make():
     return model, torch.optim.SGD(model.parameters(), 0.1), lambda model, batch: model(batch).sum(), torch.randn(4, 8)
 def number():
     return 5
+def three():
+    return make()[:3]
+def no_loss():
+    model = torch.nn.Linear(8, 8)
+    return model, torch.optim.SGD(model.parameters(), 0.1), None, (torch.randn(4, 8), torch.randn(4, 8))
+def frozen():
+    model = torch.nn.Linear(8, 8).requires_grad_(False)
+    return model, torch.optim.SGD(model.parameters(), 0.1), torch.nn.MSELoss(), (torch.randn(4, 8), torch.randn(4, 8))
 value = 3
 """
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return python(folder, "-m", "gpuheap._fit", *arguments)
+
+
+def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "gpuheap._fit", *arguments],
+        [sys.executable, *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
         capture_output=True,
@@ -61,38 +73,49 @@ def test_nothing_but_the_trace_on_standard_output(folder: Path) -> None:
     assert "made" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["train.py"], "names no function"),
-        (["other.py:make"], "other.py is not there"),
-        (["train.py:build"], "train.py has no 'build'"),
-        (["train.py:value"], "is a int, and not a function"),
-        (["train.py:number"], "make() returned int"),
-        (["broken.py:make"], "broken.py is not valid Python"),
-        (["raises.py:make"], "raises.py fails when it is imported: ModuleNotFoundError"),
-        (["train.py:make", "--batch", "0"], "a batch of 0 samples"),
-        (["train.py:make", "--phase", "training"], "there is no phase 'training'"),
-        (["train.py:make", "--phase", "generation"], "has no generate()"),
-        (["train.py:make", "--apply", "none.json"], "none.json cannot be read"),
-        (["train.py:make", "--apply", "train.py"], "train.py is no JSON"),
-        (["train.py:make", "--capability", "new"], "no compute capability"),
-    ],
-)
-def test_bad_input(folder: Path, arguments: list[str], words: str) -> None:
+# Importing PyTorch takes longer than to refuse, so that one process refuses them all.
+BAD = [
+    (["train.py"], "names no function"),
+    (["other.py:make"], "other.py is not there"),
+    (["train.py:build"], "train.py has no 'build'"),
+    (["train.py:value"], "is of type int, and not a function"),
+    (["train.py:number"], "make() returned int"),
+    (["train.py:three"], "make() returned 3 values"),
+    (["train.py:no_loss"], "without a loss, Linear gets the whole batch, which it does not take"),
+    (["train.py:frozen"], "return None as the optimizer to plan for evaluation"),
+    (["broken.py:make"], "broken.py is not valid Python"),
+    (["raises.py:make"], "raises.py fails when it is imported: ModuleNotFoundError"),
+    (["raises.py:make"], "name the one that has the packages: `gpuheap fit --python PATH`"),
+    (["train.py:make", "--batch", "0"], "a batch of 0 samples"),
+    (["train.py:make", "--phase", "training"], "there is no phase 'training'"),
+    (["train.py:make", "--phase", "generation"], "has no generate()"),
+    (["train.py:make", "--apply", "none.json"], "none.json cannot be read"),
+    (["train.py:make", "--apply", "train.py"], "train.py is no JSON"),
+    (["train.py:make", "--capability", "new"], "no compute capability"),
+    (["train.py:make", "--out", "no/such/folder/t.json"], "cannot be written"),
+]
+REFUSES = """
+import contextlib, io, json, sys
+from gpuheap._fit.__main__ import main
+for arguments in json.loads(sys.argv[1]):
+    said, written = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(written):
+        code = main(["trace", "--out", "t.json", *arguments])
+    print(json.dumps([code, said.getvalue()]))
+"""
+
+
+def test_bad_input(folder: Path) -> None:
     (folder / "broken.py").write_text("def make(:\n")
     (folder / "raises.py").write_text("import no_such_module_of_mine\n")
-    done = run(folder, "trace", *arguments, "--out", "t.json")
-    assert done.returncode == 2, done.stderr
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
+    done = python(folder, "-c", REFUSES, json.dumps([arguments for arguments, _ in BAD]))
+    assert done.returncode == 0, done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    for (arguments, words), (code, said) in zip(BAD, answers, strict=True):
+        assert code == 2, arguments
+        assert words in said, arguments
+        assert "Traceback" not in said
     assert not (folder / "t.json").exists()
-
-
-def test_a_place_that_cannot_be_written(folder: Path) -> None:
-    done = run(folder, "trace", "train.py:make", "--out", "no/such/folder/t.json")
-    assert done.returncode == 2
-    assert "cannot be written" in done.stderr
 
 
 def test_a_thread_that_never_ends_is_not_waited_for(folder: Path) -> None:

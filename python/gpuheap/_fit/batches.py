@@ -32,7 +32,7 @@ def make(maker: Callable[..., Any], size: int | None) -> Any:
     if needed:
         raise TraceError(
             "the batch of make() is a function of the batch size, and no size was given",
-            "Give one with --batch, or give the parameter a default.",
+            "Give one, as `--batch 64` or `batch=64`, or give the parameter a default.",
         )
     return maker()
 

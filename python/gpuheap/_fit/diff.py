@@ -37,17 +37,19 @@ def diff(
     except (OSError, SyntaxError, UnicodeDecodeError):
         before = after = None
     if before is None or after is None or path is None:
-        return snippet(levers, plan)
+        return snippet(levers, plan, "train.py" if path is None else str(path), int(found.get("budget_bytes") or 0))
     lines = difflib.unified_diff(
         before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{path}", f"b/{path}"
     )
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
-def snippet(levers: Sequence[Mapping[str, Any]], plan: str = "plan.json") -> str:
+def snippet(
+    levers: Sequence[Mapping[str, Any]], plan: str = "plan.json", program: str = "train.py", budget_bytes: int = 0
+) -> str:
     """The lines to write, for programs that are put together in a way of their own."""
     lines = [
-        f"# start it as: {start_line(levers, 'train.py')}",
+        f"# start it as: {start_line(levers, program, budget_bytes)}",
         "import gpuheap",
         "",
         f'applied = gpuheap.Plan.load("{plan}").apply(model, optimizer, loss=loss)',

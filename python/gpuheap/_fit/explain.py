@@ -25,8 +25,12 @@ def explain(found: Mapping[str, Any], verified: Mapping[str, Any] | None = None)
     verdict = _VERDICTS.get(str(found.get("verdict")), str(found.get("verdict")))
     changes = f" with {len(levers)} change{'s' if len(levers) != 1 else ''}" if levers else " as it is"
     room = budget - int(peak.get("device_bytes", 0))
+    if found.get("verdict") == "does_not_fit":
+        # What is predicted may be within the budget, and what it may be beyond.
+        room = budget - max(int(peak.get("device_bytes", 0)), int(peak.get("high", 0)))
+        changes = ""
     left = f", {bytes_text(room)} to spare" if room >= 0 else f", {bytes_text(-room)} too much"
-    lines = [f"{verdict} in {bytes_text(budget)}{changes if room >= 0 else ''}{left}"]
+    lines = [f"{verdict} in {bytes_text(budget)}{changes}{left}"]
     lines.append(f"  as it is  {_peak(base)}")
     if levers:
         lines.append(f"  planned   {_peak({**peak, 'step_us': found.get('step_us', peak.get('step_us', 0.0))})}")
@@ -34,7 +38,7 @@ def explain(found: Mapping[str, Any], verified: Mapping[str, Any] | None = None)
     if peak.get("phase"):
         lines.append(f"  peak in   {peak['phase']} of step {peak.get('step', 2)}{module}")
     if levers:
-        lines += ["", f"{'change':<44}  {'saves':>10}  {'step':>10}  why"]
+        lines += ["", f"{'change':<44}  {'memory':>10}  {'step':>10}  why"]
         for lever in levers:
             costs = float(lever.get("costs_us", 0.0)) / 1e3
             start = f"{_cut(title(lever), 44):<44}  {signed_bytes_text(-int(lever.get('saves_bytes', 0))):>10}  "

@@ -58,7 +58,7 @@ def load(name: str) -> Callable[..., Any]:
         near = f"It has {', '.join(sorted(names)[:8])}." if names else "It has no functions."
         raise TraceError(f"{file} has no {function!r}", near)
     if not callable(found):
-        raise TraceError(f"{function!r} in {file} is a {type(found).__name__}, and not a function")
+        raise TraceError(f"{function!r} in {file} is of type {type(found).__name__}, and not a function")
     made: Callable[..., Any] = found
     return made
 
@@ -72,7 +72,7 @@ def _import(file: str) -> ModuleType:
         except ModuleNotFoundError as error:
             if error.name is not None and file.startswith(error.name):
                 raise TraceError(f"there is no file and no module {file!r}") from error
-            raise TraceError(_failed(file, error)) from error
+            raise TraceError(_failed(file, error), _hint(error)) from error
         except (Exception, SystemExit) as error:
             raise TraceError(_failed(file, error)) from error
     if not path.is_file():
@@ -93,7 +93,7 @@ def _import(file: str) -> ModuleType:
             sys.modules.pop(path.stem, None)
         else:
             sys.modules[path.stem] = before
-        raise TraceError(_failed(file, error, str(path.resolve()))) from error
+        raise TraceError(_failed(file, error, str(path.resolve())), _hint(error)) from error
     return module
 
 
@@ -103,6 +103,13 @@ def _failed(file: str, error: BaseException, resolved: str | None = None) -> str
     place = place_of(error.__traceback__, resolved)
     message = f"{file} fails when it is imported: {type(error).__name__}: {error}"
     return f"{message}\n  at {place}" if place else message
+
+
+def _hint(error: BaseException) -> str | None:
+    """Most often a package is missing because it is another Python that has it."""
+    if not isinstance(error, ModuleNotFoundError):
+        return None
+    return f"This is the Python {sys.executable}; name the one that has the packages: `gpuheap fit --python PATH`."
 
 
 @contextmanager

@@ -14,6 +14,15 @@ __all__ = ["plan_for", "source_of", "traces_of"]
 # Levers whose effect only a trace with them can tell.
 _TRACED = ("autocast", "parameters", "compile", "quantize", "prune", "sparse24", "inference_mode")
 _DEVICE = "H200"
+_LEVERS = (
+    "accumulate", "allocator", "autocast", "parameters", "optimizer", "optimizer_state", "offload_optimizer", "loss",
+    "checkpoint", "selective_checkpoint", "offload_activations", "compile", "shard", "quantize", "prune", "sparse24",
+    "inference_mode", "spill",
+)  # fmt: skip
+_NAMES = {
+    "without": (*_LEVERS, "8bit", "4bit", "all"),
+    "allow": ("accumulate", "autocast", "parameters", "optimizer_state", "8bit", "4bit"),
+}
 
 
 def plan_for(make: Callable[[], Any] | str, options: Mapping[str, Any]) -> Plan:
@@ -28,12 +37,7 @@ def plan_for(make: Callable[[], Any] | str, options: Mapping[str, Any]) -> Plan:
     if not callable(make) and not isinstance(make, str):
         raise TypeError(f"`make` is {make!r}, expected a function that returns the program, or its name as text")
     options = {name: value for name, value in options.items() if value is not None}
-    for name, most in (("gpus", 4096), ("batch", 1 << 32)):
-        value = options.get(name, 1)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise TypeError(f"`{name}` is {value!r}, expected a whole number")
-        if not 1 <= value <= most:
-            raise ValueError(f"`{name}` is {value}, expected 1 to {most}")
+    _check(options)
     options.setdefault("device", _device_here() or _DEVICE)
     variants = _variants(options)
     sizes = "accumulate" not in options["without"] and "all" not in options["without"]
@@ -45,6 +49,29 @@ def plan_for(make: Callable[[], Any] | str, options: Mapping[str, Any]) -> Plan:
         raise Error("this build of gpuheap cannot plan", "Install it anew: `pip install .` in its folder.")
     found = json.loads(_core.fit_plan(texts, json.dumps(options)))
     return Plan(found)
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    """Before anything is traced, which takes its time.
+
+    Raises:
+        TypeError: an option is of another type.
+        ValueError: a number is out of its range.
+        Error: an option has a name that there is not.
+    """
+    for name, most in (("gpus", 4096), ("batch", 1 << 32)):
+        value = options.get(name, 1)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise TypeError(f"`{name}` is {value!r}, expected a whole number")
+        if not 1 <= value <= most:
+            raise ValueError(f"`{name}` is {value}, expected 1 to {most}")
+    for option, names in _NAMES.items():
+        unknown = next((name for name in options[option] if name not in names), None)
+        if unknown is not None:
+            raise Error(f"`{option}` has `{unknown}`, which is none of {', '.join(names)}")
+    for lever in options["set"]:
+        if lever.get("lever") not in _LEVERS:
+            raise Error(f"`must` has the lever `{lever.get('lever')}`, which is none of {', '.join(_LEVERS)}")
 
 
 def _variants(options: Mapping[str, Any]) -> list[list[dict[str, Any]]]:

@@ -112,6 +112,7 @@ def loss_of(model: Any, loss: Any, batch: Any, on_loss: Callable[[], None] = lam
         TraceError: there is no loss to be found.
     """
     if loss is None:
+        _takes_batch(model, batch)
         return _own_loss(model, call(model, batch))
     if _takes_model(loss):
         return loss(model, batch)
@@ -124,6 +125,23 @@ def loss_of(model: Any, loss: Any, batch: Any, on_loss: Callable[[], None] = lam
     output = call(model, inputs)
     on_loss()
     return loss(output, target)
+
+
+def _takes_batch(model: Any, batch: Any) -> None:
+    try:
+        signature = inspect.signature(model.forward)
+    except (TypeError, ValueError):
+        return
+    try:
+        if isinstance(batch, Mapping):
+            signature.bind(**batch)
+        elif isinstance(batch, tuple):
+            signature.bind(*batch)
+    except TypeError as error:
+        raise TraceError(
+            f"without a loss, {type(model).__name__} gets the whole batch, which it does not take: {error}",
+            "Return a loss from make(), as loss(output, target), or a batch that the model makes a loss of.",
+        ) from error
 
 
 def _takes_model(loss: Callable[..., Any]) -> bool:

@@ -223,7 +223,10 @@ class Session:
         if not hasattr(loss, "backward"):
             raise TraceError(f"the loss is a {type(loss).__name__}, and not a tensor")
         if not loss.requires_grad:
-            raise TraceError("the loss depends on no parameter that is trained", "Or return None as the optimizer.")
+            raise TraceError(
+                "the loss depends on no parameter that is trained",
+                "Train a parameter that it depends on, or return None as the optimizer to plan for evaluation.",
+            )
         if loss.dim():
             raise TraceError(f"the loss has the shape {tuple(loss.shape)}; it has to be one number")
         self._classes.loss(loss)

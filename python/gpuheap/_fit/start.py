@@ -6,7 +6,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["start_line"]
+__all__ = ["VARIABLE", "start_line"]
+
+VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
 
 
 def start_line(levers: Sequence[Mapping[str, Any]], program: str, budget_bytes: int = 0) -> str:
@@ -14,7 +16,7 @@ def start_line(levers: Sequence[Mapping[str, Any]], program: str, budget_bytes: 
     by_name = {str(lever.get("lever")): lever for lever in levers}
     words: list[str] = []
     if "allocator" in by_name:
-        words.append(f"PYTORCH_CUDA_ALLOC_CONF={shlex.quote(str(by_name['allocator'].get('conf', '')))}")
+        words.append(f"{VARIABLE}={shlex.quote(str(by_name['allocator'].get('conf', '')))}")
     if "spill" in by_name:
         words += ["gpuheap", "run"]
         words += ["--budget", str(budget_bytes)] if budget_bytes else []

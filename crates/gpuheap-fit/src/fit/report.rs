@@ -106,7 +106,7 @@ pub struct FitBatch {
 /// The answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Fit {
-    /// [`SCHEMA`].
+    /// [`SCHEMA`](crate::SCHEMA).
     pub schema: String,
     /// Where the trace is from.
     pub source: Source,

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 
 from gpuheap._fit.apply.target import LeverError, Target
+from gpuheap._fit.start import VARIABLE
 
-__all__ = ["VARIABLE", "apply", "check"]
-
-VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
+__all__ = ["apply", "check"]
 
 
 def check(target: Target, lever: Mapping[str, Any]) -> None:
