@@ -42,7 +42,7 @@ def stream(target: Target, optimizer: Any, form: Form, chunk_bytes: int) -> None
 
     def by_pieces(self: Any) -> None:
         for piece in pieces(self, chunk_bytes):
-            # What the piece before left behind goes first: in the first step nothing is unpacked, and all would pile up.
+            # What the piece before left goes first: in the first step nothing is unpacked, and all would pile up.
             form.finish()
             with_gradient = [parameter for parameter in piece if parameter.grad is not None]
             if not with_gradient:
