@@ -96,8 +96,7 @@ fn has_room(moving: &Moving, device: DeviceId, bytes: usize) -> bool {
     }
     let (ledger, place, bytes) = (&state::get().ledger, devices::place(Some(device)), bytes as u64);
     let on_host = if moving.spills() { ledger.spill().saturating_sub(ledger.used(HOST)) } else { 0 };
-    let budget = ledger.budget(place);
-    let within = if budget == 0 { u64::MAX } else { budget.saturating_sub(ledger.used_by_the_living(place)) };
+    let within = ledger.room(place).unwrap_or(u64::MAX);
     // What the driver cannot say is no reason to refuse.
     let free = real::device_bytes().map_or(u64::MAX, |(free, _)| free as u64);
     within.min(free).saturating_add(on_host) >= bytes

@@ -53,6 +53,18 @@ impl Ledger {
         Self(account)
     }
 
+    /// Bytes of a device's budget that nobody who is alive holds; nothing if it has no budget.
+    pub(crate) fn room(&self, device: usize) -> Option<u64> {
+        let budget = self.budget(device);
+        (budget > 0).then(|| budget.saturating_sub(self.used_by_the_living(device)))
+    }
+
+    /// So many bytes of this process went to the host, and so many came back.
+    pub(crate) fn moved(&self, out: u64, back: u64) {
+        self.slot().moved_out.fetch_add(out, Ordering::Relaxed);
+        self.slot().moved_in.fetch_add(back, Ordering::Relaxed);
+    }
+
     /// [`Account::take`], after which there may be a new peak.
     pub(crate) fn take(&self, kind: Kind, device: usize, bytes: u64) -> bool {
         let taken = self.0.take(kind, device, bytes);

@@ -200,8 +200,7 @@ fn carry_out(moving: &'static Moving, state: &State, plans: Plans) {
         let out =
             each_device(moving, &[(device, still(plan.goes, false))], |mover, chunks| mover.out(chunks, Rest::Behind));
         let back = each_device(moving, &[(device, still(plan.comes, true))], Mover::back);
-        state.ledger.slot().moved_out.fetch_add(out.bytes, Ordering::Relaxed);
-        state.ledger.slot().moved_in.fetch_add(back.bytes, Ordering::Relaxed);
+        state.ledger.moved(out.bytes, back.bytes);
     }
 }
 
@@ -289,10 +288,7 @@ fn plan(state: &State, device: DeviceId, used: Vec<Used>) -> Plan {
     here.sort_by(|one, other| one.density().total_cmp(&other.density()));
     let horizon = (now() as f64 / 1e9).clamp(*HORIZON.start(), *HORIZON.end());
     let place = devices::place(Some(device));
-    let mut room = match state.ledger.budget(place) {
-        0 => u64::MAX,
-        budget => budget.saturating_sub(state.ledger.used_by_the_living(place)),
-    };
+    let mut room = state.ledger.room(place).unwrap_or(u64::MAX);
     let mut plan = Plan::default();
     let mut coldest = here.into_iter().peekable();
     for hot in host {

@@ -6,7 +6,8 @@
 //! until the devices are idle and carries the round's changes out ([`rounds`]). So nothing depends on the plan being right
 //! but the time: what a kernel uses and is not on the device is read from the host, where it is.
 //!
-//! Programs without a period (sequences of other lengths each time) are left to [`crate::placement`].
+//! Of programs without a period (sequences of other lengths each time) chunks are fetched when kernels want them
+//! ([`demand`]); where a period is known and no plan is worth it, chunks stay where [`crate::placement`] puts them.
 
 mod demand;
 mod extents;
@@ -221,10 +222,7 @@ fn plan(state: &'static State, period: &Period) -> Option<Following> {
         }
         let here: u64 = placed.iter().filter(|(_, chunk)| !chunk.is_spilled()).map(|(range, _)| range.bytes).sum();
         let place = devices::place(Some(device));
-        let free = match state.ledger.budget(place) {
-            0 => continue,
-            budget => budget.saturating_sub(state.ledger.used_by_the_living(place)),
-        };
+        let Some(free) = state.ledger.room(place) else { continue };
         let capacity = (here + free).saturating_sub(((here + free) / SLACK.0).min(SLACK.1));
         let plan = schedule::plan(&usages, capacity as f64);
         let stays = |chunk: &Chunk| if chunk.is_spilled() { 0 } else { schedule::Row::MAX };

@@ -5,7 +5,6 @@ use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -96,8 +95,7 @@ fn bring_back(moving: &'static Moving, state: &State, shared: &Shared, mut wante
         // One for one, so that the host needs no more room than for the largest of them.
         let left = make_room(moving, state, shared, device, next.bytes);
         let came = each_device(moving, &[(device, wanted.clone())], Mover::back);
-        state.ledger.slot().moved_out.fetch_add(left.bytes, Ordering::Relaxed);
-        state.ledger.slot().moved_in.fetch_add(came.bytes, Ordering::Relaxed);
+        state.ledger.moved(left.bytes, came.bytes);
         wanted.retain(|piece| piece.pin_on_device().is_none());
         if came.chunks == 0 {
             break;

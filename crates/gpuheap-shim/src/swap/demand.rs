@@ -33,12 +33,12 @@ const PAUSE: Duration = Duration::from_secs(10);
 const LAST_PAUSE: Duration = Duration::from_secs(1200);
 
 /// How often something was fetched.
-static FETCHES: AtomicU64 = AtomicU64::new(0);
+static FETCHED: AtomicU64 = AtomicU64::new(0);
 
 /// Whether something was fetched since this was last asked.
 pub(crate) fn was_busy() -> bool {
     static BEFORE: AtomicU64 = AtomicU64::new(0);
-    let now = FETCHES.load(Ordering::Relaxed);
+    let now = FETCHED.load(Ordering::Relaxed);
     BEFORE.swap(now, Ordering::Relaxed) != now
 }
 
@@ -101,19 +101,15 @@ pub(super) fn fetch(state: &'static State, wanted: &Wanted) {
     drop(patience);
     for (device, chunks) in by_device(|backing| matches!(backing, Backing::Device(_) | Backing::Host(_))) {
         let place = devices::place(Some(device));
-        let room = match state.ledger.budget(place) {
-            0 => u64::MAX,
-            budget => budget.saturating_sub(state.ledger.used_by_the_living(place)),
-        };
+        let room = state.ledger.room(place).unwrap_or(u64::MAX);
         let (outs, backs) = choose(&chunks, wanted, room);
         if backs.is_empty() {
             continue;
         }
         let Ok(Some(mover)) = mover(moving, device) else { continue };
-        FETCHES.fetch_add(1, Ordering::Relaxed);
+        FETCHED.fetch_add(1, Ordering::Relaxed);
         let (gone, came) = mover.exchange(&outs, &backs);
-        state.ledger.slot().moved_out.fetch_add(gone.bytes, Ordering::Relaxed);
-        state.ledger.slot().moved_in.fetch_add(came.bytes, Ordering::Relaxed);
+        state.ledger.moved(gone.bytes, came.bytes);
     }
     drop(closed);
 }

@@ -1,6 +1,5 @@
 //! Carrying a plan out: at the beginning of a round chunks change places, all at once, while nothing runs.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -59,8 +58,7 @@ impl Schedule {
         for (device, changes) in self.changes(round) {
             let Ok(Some(mover)) = mover(moving, device) else { continue };
             let (gone, came) = mover.exchange(&changes.outs, &changes.backs);
-            state.ledger.slot().moved_out.fetch_add(gone.bytes, Ordering::Relaxed);
-            state.ledger.slot().moved_in.fetch_add(came.bytes, Ordering::Relaxed);
+            state.ledger.moved(gone.bytes, came.bytes);
         }
         drop(closed);
         Ok(())

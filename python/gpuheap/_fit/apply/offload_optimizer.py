@@ -8,10 +8,9 @@ from typing import Any
 import torch
 
 from gpuheap._fit.apply.choice import whole
-from gpuheap._fit.apply.optimizer_state import CHUNK_BYTES
-from gpuheap._fit.apply.steps import check_independent
+from gpuheap._fit.apply.optimizer_state import CHUNK_BYTES, check_streams
 from gpuheap._fit.apply.streamed import stream
-from gpuheap._fit.apply.target import LeverError, Target
+from gpuheap._fit.apply.target import Target
 
 __all__ = ["apply", "check"]
 
@@ -20,17 +19,7 @@ WHAT = "the lever `offload_optimizer`"
 
 def check(target: Target, lever: Mapping[str, Any]) -> None:
     """The optimizer steps its parameters one by one, and nobody else has taken its step over."""
-    whole(lever, "chunk_bytes", 1, CHUNK_BYTES)
-    optimizer = target.one_optimizer(WHAT)
-    form = (target.lever("optimizer") or {}).get("form")
-    if form in ("8bit", "4bit", "in_backward"):
-        raise LeverError(f"{WHAT} does not go with the optimizer's form `{form}`", "Leave one of them out.")
-    shard = target.lever("shard")
-    if shard is not None and shard.get("form") in ("fsdp2", "tensor", "pipeline"):
-        raise LeverError(
-            f"{WHAT} does not go with {shard['form']} here", "FSDP2 has `CPUOffloadPolicy` of its own for that."
-        )
-    check_independent(optimizer, WHAT)
+    check_streams(target, lever, WHAT, "FSDP2 has `CPUOffloadPolicy` of its own for that.")
 
 
 def apply(target: Target, lever: Mapping[str, Any]) -> None:

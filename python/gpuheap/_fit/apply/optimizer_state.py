@@ -12,24 +12,29 @@ from gpuheap._fit.apply.steps import check_independent
 from gpuheap._fit.apply.streamed import stream
 from gpuheap._fit.apply.target import LeverError, Target
 
-__all__ = ["CHUNK_BYTES", "apply", "check"]
+__all__ = ["CHUNK_BYTES", "apply", "check", "check_streams"]
 
 WHAT = "the lever `optimizer_state`"
 CHUNK_BYTES = 256 << 20
 
 
+def check_streams(target: Target, lever: Mapping[str, Any], what: str, instead: str) -> None:
+    """The lever ``what`` may keep the state in another form; ``instead`` says what to do where sharding forbids it."""
+    whole(lever, "chunk_bytes", 1, CHUNK_BYTES)
+    optimizer = target.one_optimizer(what)
+    form = (target.lever("optimizer") or {}).get("form")
+    if form in ("8bit", "4bit", "in_backward"):
+        raise LeverError(f"{what} does not go with the optimizer's form `{form}`", "Leave one of them out.")
+    shard = target.lever("shard")
+    if shard is not None and shard.get("form") in ("fsdp2", "tensor", "pipeline"):
+        raise LeverError(f"{what} does not go with {shard['form']} here", instead)
+    check_independent(optimizer, what)
+
+
 def check(target: Target, lever: Mapping[str, Any]) -> None:
     """The optimizer steps its parameters one by one, and nobody else has taken its step over."""
     one_of(lever, "dtype", ("bfloat16",))
-    whole(lever, "chunk_bytes", 1, CHUNK_BYTES)
-    optimizer = target.one_optimizer(WHAT)
-    form = (target.lever("optimizer") or {}).get("form")
-    if form in ("8bit", "4bit", "in_backward"):
-        raise LeverError(f"{WHAT} does not go with the optimizer's form `{form}`", "Leave one of them out.")
-    shard = target.lever("shard")
-    if shard is not None and shard.get("form") in ("fsdp2", "tensor", "pipeline"):
-        raise LeverError(f"{WHAT} does not go with {shard['form']} here", "Leave one of them out.")
-    check_independent(optimizer, WHAT)
+    check_streams(target, lever, WHAT, "Leave one of them out.")
 
 
 def apply(target: Target, lever: Mapping[str, Any]) -> None:

@@ -134,21 +134,26 @@ static void moves(const char *path, unsigned count) {
     charged("end");
 }
 
+/* Pieces of 8 MiB, each filled with a value of its own, on a stream that is made for it. */
+static void fill_pieces(const char *path, struct moving *pieces, int count, ptr *stream) {
+    start();
+    load_kernels(path);
+    CALL(cuStreamCreate, cuStreamCreate, (ptr *, unsigned), stream, 0);
+    for (int i = 0; i < count; i++) {
+        pieces[i] = (struct moving){.bytes = 8 * MIB, .value = 100 * (uint32_t)i};
+        printf("alloc: %d\n", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &pieces[i].address, pieces[i].bytes));
+        struct launch fill = {fill_kernel, pieces[i].address, *stream, WORDS(pieces[i].bytes), pieces[i].value};
+        launch(&fill);
+    }
+}
+
 /* Uses the last of its pieces only, which are the ones that did not fit, for some seconds. */
 static void hot(const char *path) {
     struct moving pieces[8];
     struct timespec begun, now;
     ptr stream = 0;
     uint32_t rounds = 0;
-    start();
-    load_kernels(path);
-    CALL(cuStreamCreate, cuStreamCreate, (ptr *, unsigned), &stream, 0);
-    for (int i = 0; i < 8; i++) {
-        pieces[i] = (struct moving){.bytes = 8 * MIB, .value = 100 * (uint32_t)i};
-        printf("alloc: %d\n", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &pieces[i].address, pieces[i].bytes));
-        struct launch fill = {fill_kernel, pieces[i].address, stream, WORDS(pieces[i].bytes), pieces[i].value};
-        launch(&fill);
-    }
+    fill_pieces(path, pieces, 8, &stream);
     puts("ready");
     fflush(stdout);
     clock_gettime(CLOCK_MONOTONIC, &begun);
@@ -175,15 +180,7 @@ static void turns(const char *path) {
     struct timespec begun, now;
     ptr stream = 0;
     uint32_t rounds = 0;
-    start();
-    load_kernels(path);
-    CALL(cuStreamCreate, cuStreamCreate, (ptr *, unsigned), &stream, 0);
-    for (int i = 0; i < 12; i++) {
-        pieces[i] = (struct moving){.bytes = 8 * MIB, .value = 100 * (uint32_t)i};
-        printf("alloc: %d\n", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &pieces[i].address, pieces[i].bytes));
-        struct launch fill = {fill_kernel, pieces[i].address, stream, WORDS(pieces[i].bytes), pieces[i].value};
-        launch(&fill);
-    }
+    fill_pieces(path, pieces, 12, &stream);
     clock_gettime(CLOCK_MONOTONIC, &begun);
     do {
         for (int i = 0; i < 12; i++) {
