@@ -3,7 +3,9 @@
 //! A call takes as long as its arithmetic or its traffic, whichever is longer. The program starts kernels one after
 //! another while the device works, so a step takes as long as the device's sum or the program's, whichever is longer.
 
+use crate::clock::Clocks;
 use crate::device::{Calibration, Device};
+use crate::exchange;
 use crate::program::Program;
 use crate::trace::{Event, Phase, Trace};
 
@@ -65,6 +67,9 @@ impl CostModel {
             // cuDNN may round 32-bit numbers to TF32, unless the program forbids it; products may not, unless it allows it.
             let rounds = dtype.is_none_or(|dtype| trace.dtypes[dtype] == "float32");
             let name = trace.op_name(call);
+            if exchange::is(name) {
+                return exchange::us(call, device);
+            }
             let (speed, times) = if name.contains("convolution") {
                 let speed = if rounds { device.speed("tf32").max(speed) } else { speed };
                 (speed * device.convolution_efficiency.value, device.convolution_copies.value)
@@ -95,20 +100,23 @@ impl CostModel {
     /// The time of the events from `start` to `end`, as one piece of work.
     #[must_use]
     pub fn of(&self, program: &Program<'_>, start: usize, end: usize) -> StepTime {
-        let (mut device_us, mut launch_us, mut times) = (0.0, 0.0, 1.0);
+        let (mut clocks, mut launch_us, mut times) = (Clocks::default(), 0.0, 1.0);
         for event in &program.events[start..end] {
             match *event {
                 Event::Op(call) => {
                     let call = call as usize;
-                    device_us += self.call_us[call] * times;
+                    clocks.run(program.trace.calls[call].stream, self.call_us[call] * times);
                     if self.launches[call] {
                         launch_us += self.launch_us * times;
                     }
                 }
                 Event::Repeat(count) => times = f64::from(count),
+                Event::Record(event, stream) => clocks.record(event, stream),
+                Event::Wait(stream, event) => clocks.wait(stream, event),
                 _ => {}
             }
         }
+        let mut device_us = clocks.end();
         launch_us += program.extra_launches * self.launch_us;
         device_us += program.extra_us;
         let busy = f64::max(device_us, launch_us).max(0.0);

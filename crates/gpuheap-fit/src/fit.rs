@@ -6,6 +6,7 @@ mod report;
 use crate::blocks::{Uses, blocks};
 use crate::cost::StepTime;
 use crate::error::Error;
+use crate::exchange;
 use crate::holders::holders;
 use crate::levers::{Lever, code};
 use crate::plan::{Found, Planner, Variant, normalizes_over_batches};
@@ -33,7 +34,7 @@ pub fn fit(variants: &[Variant], options: &FitOptions, progress: &mut dyn FnMut(
         let frame = Frame::new(variants, options);
         if options.limits.set.is_empty() && options.limits.gpus <= 1 {
             let (program, replayed, time) = planner.baseline()?;
-            let baseline = frame.peak(&program, &replayed, time);
+            let baseline = frame.peak(&program, &replayed, time, exchanges_of(&program, options));
             if baseline.high <= frame.budget && !options.front {
                 let fits = frame.answer(Verdict::Fits, baseline.clone(), baseline, phases(&replayed));
                 return Ok(fits);
@@ -49,16 +50,17 @@ pub fn fit(variants: &[Variant], options: &FitOptions, progress: &mut dyn FnMut(
         return Err(Error::Lever { lever: first.name().to_owned(), why });
     }
     let (program, replayed, time) = planner.baseline()?;
-    let baseline = answer.peak(&program, &replayed, time);
+    let baseline = answer.peak(&program, &replayed, time, exchanges_of(&program, options));
     drop(program);
     let smallest = planner.smallest();
-    let smallest_bytes = smallest.as_ref().map(|found| answer.high(answer.device_bytes(&found.replayed)));
+    let smallest_bytes =
+        smallest.as_ref().map(|found| answer.high(answer.device_bytes(&found.replayed, found.exchanges), found.exchanges));
     let as_is = options.limits.set.is_empty() && options.limits.gpus <= 1 && baseline.high <= answer.budget;
     let found = if as_is {
         None
     } else {
         answer.cap().and_then(|cap| {
-            let least = || smallest.clone().filter(|found| found.replayed.reserved <= cap);
+            let least = || smallest.clone().filter(|found| found.replayed.reserved + found.exchanges <= cap);
             planner.fastest(cap).or_else(least)
         })
     };
@@ -95,6 +97,12 @@ pub fn fit(variants: &[Variant], options: &FitOptions, progress: &mut dyn FnMut(
         result.notes.push("the model was traced at one batch size: accumulation was not tried".to_owned());
     }
     Ok(result)
+}
+
+/// What exchanges between devices take beside the allocator in a program that was spread over some before its trace.
+fn exchanges_of(program: &Program<'_>, options: &FitOptions) -> u64 {
+    let gpus = program.trace.sharded().map_or(1, |(_, gpus)| gpus);
+    exchange::outside_bytes(program.trace, &options.device, gpus)
 }
 
 fn phases(replayed: &Replayed) -> Vec<PhaseReport> {
@@ -136,7 +144,7 @@ impl<'a> Frame<'a> {
     fn new(variants: &[Variant], options: &'a FitOptions) -> Self {
         let trace = variants.first().and_then(|variant| variant.family.largest());
         let calibration = options.calibration.as_ref().filter(|known| known.is_for(&options.device));
-        let outside = options.device.outside_bytes(options.limits.gpus);
+        let outside = options.device.outside_bytes();
         let outside = calibration.map(|known| known.context_bytes).filter(|&bytes| bytes > 0).unwrap_or(outside);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of memory")]
         let memory = options.device.memory_bytes.value as u64;
@@ -157,13 +165,13 @@ impl<'a> Frame<'a> {
         }
     }
 
-    fn device_bytes(&self, replayed: &Replayed) -> u64 {
-        replayed.reserved.saturating_add(self.outside)
+    fn device_bytes(&self, replayed: &Replayed, exchanges: u64) -> u64 {
+        replayed.reserved.saturating_add(self.outside).saturating_add(exchanges)
     }
 
-    /// The most that so many bytes of the device may turn out to be.
-    fn high(&self, device_bytes: u64) -> u64 {
-        let reserved = device_bytes.saturating_sub(self.outside);
+    /// The most that so many bytes of the device may turn out to be, of which libraries of exchanges have some.
+    fn high(&self, device_bytes: u64, exchanges: u64) -> u64 {
+        let reserved = device_bytes.saturating_sub(self.outside).saturating_sub(exchanges);
         device_bytes.saturating_add(share(reserved, self.error)).saturating_add(self.unbounded)
     }
 
@@ -172,14 +180,14 @@ impl<'a> Frame<'a> {
         let room = self.budget.checked_sub(self.outside)?.checked_sub(self.unbounded)?;
         let mut cap = share(room, 1.0 / (1.0 + self.error));
         // Rounding is not to cost the last byte.
-        while self.high(cap + 1 + self.outside) <= self.budget {
+        while self.high(cap + 1 + self.outside, 0) <= self.budget {
             cap += 1;
         }
         Some(cap)
     }
 
-    fn peak(&self, program: &Program<'_>, replayed: &Replayed, time: StepTime) -> Peak {
-        let device_bytes = self.device_bytes(replayed);
+    fn peak(&self, program: &Program<'_>, replayed: &Replayed, time: StepTime, exchanges: u64) -> Peak {
+        let device_bytes = self.device_bytes(replayed, exchanges);
         let (mut phase, mut step, mut open) = (Phase::Setup, 0, Vec::new());
         for event in &program.events[..=replayed.event.min(program.events.len().saturating_sub(1))] {
             match *event {
@@ -199,7 +207,7 @@ impl<'a> Frame<'a> {
             reserved_bytes: replayed.reserved,
             device_bytes,
             low: device_bytes.saturating_sub(share(replayed.reserved, self.error)),
-            high: self.high(device_bytes),
+            high: self.high(device_bytes, exchanges),
             phase,
             step,
             module: open.last().map_or_else(String::new, |&module| program.trace.module_name(module).to_owned()),
@@ -251,7 +259,7 @@ impl<'a> Frame<'a> {
 
     fn planned(&self, planner: &Planner<'_>, found: &Found, verdict: Verdict, baseline: Peak) -> Fit {
         let peak = match planner.program(found) {
-            Some(program) => self.peak(&program, &found.replayed, found.time),
+            Some(program) => self.peak(&program, &found.replayed, found.time, found.exchanges),
             None => baseline.clone(),
         };
         let mut fit = self.answer(verdict, baseline, peak, phases(&found.replayed));
@@ -326,7 +334,7 @@ impl<'a> Frame<'a> {
             let budget = most - span * point / (POINTS as u64 - 1);
             let cap = budget.saturating_sub(self.outside).saturating_sub(self.unbounded);
             let Some(found) = planner.fastest(share(cap, 1.0 / (1.0 + self.error))) else { continue };
-            let needs = self.high(self.device_bytes(&found.replayed));
+            let needs = self.high(self.device_bytes(&found.replayed, found.exchanges), found.exchanges);
             let step_us = found.time.total_us;
             // A point that is no faster than one with less memory is on no front.
             while front.last().is_some_and(|last| last.step_us >= step_us && last.budget_bytes >= needs) {

@@ -9,8 +9,10 @@
 #![forbid(unsafe_code)]
 
 pub mod blocks;
+mod clock;
 pub mod cost;
 pub mod device;
+pub mod exchange;
 mod error;
 mod fit;
 pub mod holders;

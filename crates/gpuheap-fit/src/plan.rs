@@ -6,8 +6,10 @@
 
 mod asked;
 mod chain;
+mod ranks;
 mod prepare;
 mod search;
+pub mod spread;
 mod variants;
 
 pub use chain::{Chain, Choice, Link, Solved};

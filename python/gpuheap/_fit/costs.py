@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuheap._fit.collectives import is_exchange, wire_bytes
+
 __all__ = ["Costs"]
 
 
@@ -21,11 +23,13 @@ class Costs:
     ) -> tuple[int, int, int]:
         """FLOP, bytes read, bytes written.
 
-        What an operator changes in place is read and written; views move nothing. Bytes are those of the elements that
+        Of an exchange between ranks they are the bytes that this rank sends and receives. What an operator changes in place is read and written; views move nothing. Bytes are those of the elements that
         tensors show, not of their storages.
         """
         if func.is_view:
             return 0, 0, 0
+        if is_exchange(func):
+            return wire_bytes(func, args, tensors, out)
         flops = 0
         formula = self._formulas.get(func._overloadpacket)
         if formula is not None:

@@ -50,30 +50,33 @@ pub(super) fn run(path: &Path, arguments: &Check, own: &Own) -> Result<ExitCode,
     levers.retain(|lever| !matches!(lever, Lever::Spill { .. }));
     let mut progress = Progress::new(path, arguments.format == Format::Json);
     let python = Python { given: arguments.python.as_deref(), own };
+    let batch = Some(plan.batch.size).filter(|&size| size > 0);
+    let limits = Limits {
+        conf: Some(plan.conf.clone()).filter(|conf| !conf.is_empty()),
+        gpus: plan.gpus,
+        batch,
+        set: levers.clone(),
+        without: vec!["all".to_owned()],
+        allow: Vec::new(),
+        workspace: None,
+    };
     let wanted = traces::Wanted {
         make: Some(&plan.source.make),
         files: &arguments.traces,
         device: &device,
-        batch: Some(plan.batch.size).filter(|&size| size > 0),
+        batch,
         set: &levers,
         allow: &[],
+        limits: &limits,
         sizes: levers.iter().any(|lever| matches!(lever, Lever::Accumulate { .. })) || plan.gpus > 1,
         keep: None,
     };
-    let variants = traces::variants(&wanted, &python, &mut progress)?;
+    let (variants, _) = traces::variants(&wanted, &python, &mut progress)?;
     let options = FitOptions {
         device: device.clone(),
         calibration: None,
         budget: Some(plan.budget_bytes),
-        limits: Limits {
-            conf: Some(plan.conf.clone()).filter(|conf| !conf.is_empty()),
-            gpus: plan.gpus,
-            batch: wanted.batch,
-            set: levers,
-            without: vec!["all".to_owned()],
-            allow: Vec::new(),
-            workspace: None,
-        },
+        limits: limits.clone(),
         front: false,
     };
     let now = gpuheap_fit::fit(&variants, &options, &mut |_, _| {}).map_err(Error::Fit)?;

@@ -26,6 +26,7 @@ pub(super) fn run(arguments: &cli::Fit, own: &Own, color: Color) -> Result<ExitC
     gpuheap_fit::replay::config(arguments.conf.as_deref().unwrap_or("")).map_err(Error::Fit)?;
     let python = Python { given: arguments.python.as_deref(), own };
     let allows = |name: &str| !arguments.without.iter().any(|without| without == name || without == "all");
+    let options = options(arguments, device.clone())?;
     let wanted = traces::Wanted {
         make: arguments.make.as_deref(),
         files: &arguments.traces,
@@ -33,17 +34,19 @@ pub(super) fn run(arguments: &cli::Fit, own: &Own, color: Color) -> Result<ExitC
         batch: arguments.batch,
         set: &arguments.set,
         allow: &arguments.allow,
+        limits: &options.limits,
         sizes: allows("accumulate")
             || arguments.gpus > 1
             || arguments.set.iter().any(|lever| matches!(lever, Lever::Accumulate { .. })),
         keep: arguments.keep_trace.as_deref(),
     };
-    let variants = traces::variants(&wanted, &python, &mut progress)?;
-    let mut work = Work { options: options(arguments, device.clone())?, variants, wanted, python, progress };
+    let (variants, notes) = traces::variants(&wanted, &python, &mut progress)?;
+    let mut work = Work { options: options.clone(), variants, wanted, python, progress };
     let mut fit = work.plan(work.options.budget)?;
-    if arguments.traces.is_empty() && arguments.gpus <= 1 {
+    if arguments.traces.is_empty() {
         fit = confirmed(fit, &mut work)?;
     }
+    fit.notes.extend(notes);
     let Work { python, mut progress, .. } = work;
     progress.clear();
     output::show(&fit, &arguments.form, false, color)?;

@@ -75,17 +75,32 @@ pub(crate) fn confirmed(mut fit: Fit, plans: &mut impl Plans) -> Result<Fit, Err
 }
 
 /// What a trace with the plan applied takes, with the plan's settings of the allocator.
-fn peak(trace: Trace, options: &FitOptions, fit: &Fit) -> Result<Peak, Error> {
+fn peak(mut trace: Trace, options: &FitOptions, fit: &Fit) -> Result<Peak, Error> {
+    // Of ranks that differ the fullest counts.
+    let others = std::mem::take(&mut trace.ranks);
+    let mut fullest = peak_of(trace, options, fit)?;
+    for other in others {
+        let peak = peak_of(other, options, fit)?;
+        if peak.high > fullest.high {
+            fullest = peak;
+        }
+    }
+    Ok(fullest)
+}
+
+/// The same for one rank.
+fn peak_of(trace: Trace, options: &FitOptions, fit: &Fit) -> Result<Peak, Error> {
     let family = Family::new(vec![trace]).map_err(Error::Fit)?;
     let limits = Limits {
         conf: Some(fit.conf.clone()),
-        gpus: options.limits.gpus,
+        // The trace is what one of them does.
+        gpus: 1,
         without: vec!["all".to_owned()],
         workspace: options.limits.workspace.clone(),
         ..Limits::default()
     };
     let options = FitOptions { budget: Some(ENDLESS), limits, front: false, ..options.clone() };
     let found =
-        gpuheap_fit::fit(&[Variant { levers: Vec::new(), family }], &options, &mut |_, _| ()).map_err(Error::Fit)?;
+        gpuheap_fit::fit(&[Variant { levers: Vec::new(), family, ranks: Vec::new() }], &options, &mut |_, _| ()).map_err(Error::Fit)?;
     Ok(Peak { step_us: fit.peak.step_us, ..found.peak })
 }

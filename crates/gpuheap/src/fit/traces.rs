@@ -4,9 +4,9 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use gpuheap_fit::Lever;
+use gpuheap_fit::levers::ShardForm;
 use gpuheap_fit::device::Device;
-use gpuheap_fit::plan::Variant;
-use gpuheap_fit::scale::Family;
+use gpuheap_fit::plan::{Limits, Variant, spread};
 use gpuheap_fit::trace::{self, Trace};
 
 use super::error::ChildError;
@@ -30,25 +30,31 @@ pub(crate) struct Wanted<'a> {
     pub(crate) set: &'a [Lever],
     /// Names of levers that there may be a trace with.
     pub(crate) allow: &'a [String],
+    /// What limits the plan.
+    pub(crate) limits: &'a Limits,
     /// Whether a second batch size is traced, too: that tells about all others.
     pub(crate) sizes: bool,
     /// Where to keep the first trace.
     pub(crate) keep: Option<&'a Path>,
 }
 
-/// All traces that a fit works on: the model as it is first, then with levers that only a trace can tell about.
+/// All traces that a fit works on: the model as it is first, then with levers that only a trace can tell about. With them
+/// sentences about what could not be traced and is not needed.
 pub(crate) fn variants(
     wanted: &Wanted<'_>,
     python: &Python<'_>,
     progress: &mut Progress,
-) -> Result<Vec<Variant>, Error> {
+) -> Result<(Vec<Variant>, Vec<String>), Error> {
     if !wanted.files.is_empty() {
         let traces: Result<Vec<Trace>, _> = wanted.files.iter().map(|path| trace::read(path)).collect();
-        return gpuheap_fit::plan::variants(traces.map_err(Error::Fit)?).map_err(Error::Fit);
+        let variants = gpuheap_fit::plan::variants(traces.map_err(Error::Fit)?).map_err(Error::Fit)?;
+        return Ok((variants, Vec::new()));
     }
     let mut variants = vec![variant(wanted, python, Vec::new(), progress)?];
     let mut traced: Vec<Vec<Lever>> = Vec::new();
-    let set: Vec<Lever> = wanted.set.iter().filter(|lever| lever.is_traced()).cloned().collect();
+    let is_shard = |lever: &&Lever| matches!(lever, Lever::Shard { .. });
+    let set: Vec<Lever> = wanted.set.iter().filter(|lever| lever.is_traced() && !is_shard(lever)).cloned().collect();
+    let set_count = set.len();
     if !set.is_empty() {
         traced.push(set);
     }
@@ -58,10 +64,32 @@ pub(crate) fn variants(
             traced.extend(lever.map(|lever| vec![lever]).filter(|levers| traced.first() != Some(levers)));
         }
     }
+    let mut notes = Vec::new();
+    // What is only allowed is no must: the work is spread without it as well.
+    let must = set_count > 0;
+    let beside: Vec<Vec<Lever>> = (!must).then(Vec::new).into_iter().chain(traced.iter().cloned()).collect();
+    let ways = spread::ways(&beside, wanted.limits, &variants[0]);
     for levers in traced {
         variants.push(variant(wanted, python, levers, progress)?);
     }
-    Ok(variants)
+    for levers in ways {
+        match variant(wanted, python, levers.clone(), progress) {
+            Ok(variant) => variants.push(variant),
+            // What was asked for has to be there; of what was only tried the others will do.
+            Err(error) if wanted.set.iter().any(|lever| is_shard(&lever)) => return Err(error),
+            Err(Error::Child(error)) => notes.push(spread::not_considered(&levers, &reason(&error))),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((variants, notes))
+}
+
+/// What a child said went wrong, in one line.
+fn reason(error: &ChildError) -> String {
+    match error {
+        ChildError::Failed { message, .. } => message.clone(),
+        other => other.to_string(),
+    }
 }
 
 /// The model with `levers`, at its own batch size and at half of it.
@@ -73,6 +101,7 @@ fn variant(
 ) -> Result<Variant, Error> {
     let folder = tempfile::tempdir().map_err(|error| Error::Child(ChildError::Folder(error)))?;
     let path = folder.path().join("trace.json");
+    let pipeline = levers.iter().any(|lever| matches!(lever, Lever::Shard { form: ShardForm::Pipeline, .. }));
     let first = traced(wanted, python, wanted.batch, &levers, &path, progress)?;
     if let Some(keep) = wanted.keep.filter(|_| levers.is_empty()) {
         let copied = || -> std::io::Result<()> {
@@ -83,15 +112,16 @@ fn variant(
     }
     let size = first.batch.size;
     let mut traces = vec![first];
-    if wanted.sizes && size >= 2 {
+    // A pipeline works on the batch in parts by itself.
+    if wanted.sizes && size >= 2 && !pipeline {
         // A batch that cannot be halved is no reason to give no answer.
         if let Ok(half) = traced(wanted, python, Some(size / 2), &levers, &path, progress) {
             traces.push(half);
         }
     }
     // Nor is a model that does something else with half a batch.
-    let family = Family::new(traces.clone()).or_else(|_| Family::new(traces.drain(..1).collect()));
-    Ok(Variant { levers, family: family.map_err(Error::Fit)? })
+    let variant = Variant::new(traces.clone()).or_else(|_| Variant::new(traces.drain(..1).collect()));
+    Ok(Variant { levers, ..variant.map_err(Error::Fit)? })
 }
 
 /// The model at its own batch size with levers applied, as a plan has them.
