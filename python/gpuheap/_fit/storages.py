@@ -51,7 +51,7 @@ class Storages:
 
     def find(self, tensor: Any) -> int:
         """The number of a tensor's storage, or -1 if it is none of these."""
-        return self._alive.get(local(tensor).untyped_storage()._cdata, -1)
+        return self._alive.get(tensor.untyped_storage()._cdata, -1)
 
     def add(self, tensor: Any, kind: str, module: int) -> int:
         """The number of a tensor's storage, which is new or known."""
@@ -131,7 +131,8 @@ class Storages:
 def local(tensor: Any) -> Any:
     """The tensor that a rank has of one that is spread over ranks; any other as it is."""
     for name in ("_local_tensor", "elem"):
-        tensor = tensor.__dict__.get(name, tensor) if hasattr(tensor, "__dict__") else tensor
+        inner = getattr(tensor, name, None)
+        tensor = tensor if inner is None else inner
     return tensor
 
 
