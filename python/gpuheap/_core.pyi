@@ -1,6 +1,6 @@
 """The extension module: what the Rust crates do, for Python."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Final, Literal, final
 

@@ -10,7 +10,7 @@ use crate::fit::{Answer, Fit, FitOptions, Fitter, Peak, Verdict};
 use crate::levers::Lever;
 use crate::plan::{Limits, Variant};
 use crate::scale::Family;
-use crate::trace::Trace;
+use crate::trace::{Trace, Unknown};
 use crate::tracer::Tracer;
 
 /// Plans that are traced, at most.
@@ -20,10 +20,11 @@ const ENDLESS: u64 = 1 << 60;
 /// The part of a step that a plan must save to be worth another trace.
 const GAIN: f64 = 0.005;
 
-/// The answer for a model whose traces are `variants`, its plan traced.
+/// The answer for a model whose traces are `variants`, its plan traced at `batch` samples, or at the model's own.
 pub(crate) fn confirmed<T: Tracer>(
     variants: &[Variant],
     options: &FitOptions,
+    batch: Option<u64>,
     tracer: &mut T,
 ) -> Result<Fit, T::Error> {
     let mut fitter = Fitter::new(variants, options)?;
@@ -35,7 +36,7 @@ pub(crate) fn confirmed<T: Tracer>(
         if levers.is_empty() || fitter.is_traced(&answer) || !is_better(&answer, best.as_ref()) {
             break;
         }
-        let traced = match tracer.trace(&levers, options.limits.batch) {
+        let traced = match tracer.trace(&levers, batch) {
             Ok(traced) => traced,
             Err(error) if tracer.ends(&error) => return Err(error),
             // Another plan could be traced, and nobody would know why it is not this one.
@@ -45,6 +46,7 @@ pub(crate) fn confirmed<T: Tracer>(
                 return Ok(fitter.complete(best.unwrap_or(answer).fit));
             }
         };
+        let unknown = traced.unknown.clone();
         let peak = peak(traced, options, &levers)?;
         let (planned, high) = (answer.fit.peak.device_bytes, peak.high);
         told = Some((Bytes::new(planned), Bytes::new(peak.device_bytes)));
@@ -52,6 +54,8 @@ pub(crate) fn confirmed<T: Tracer>(
         if answer.fit.verdict == Verdict::Fits && high <= fitter.budget() {
             let step_us = answer.fit.peak.step_us;
             answer.fit.peak = Peak { step_us, ..peak };
+            answer.fit.notes.extend(notes_of(&unknown, &answer.fit.unknown));
+            answer.fit.unknown = unknown;
             best = Some(answer);
         }
         answer = fitter.answer(&mut |done, of| tracer.planning(done, of))?;
@@ -65,6 +69,16 @@ pub(crate) fn confirmed<T: Tracer>(
         fit.notes.push("the peak is of a trace with the plan applied".to_owned());
     }
     Ok(fitter.complete(fit))
+}
+
+/// What could not be traced with the plan, and could without it.
+fn notes_of(unknown: &[Unknown], before: &[Unknown]) -> Vec<String> {
+    let new = unknown.iter().filter(|one| !before.contains(one));
+    let note = |one: &Unknown| match one.bound_bytes {
+        Some(bytes) => format!("at most {} more: {} in {}", Bytes::new(bytes), one.what, one.place),
+        None => format!("not in the figures: {} in {}", one.what, one.place),
+    };
+    new.map(note).collect()
 }
 
 /// Whether a plan is worth a trace beside one that was confirmed.

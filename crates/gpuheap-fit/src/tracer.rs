@@ -36,16 +36,19 @@ pub trait Tracer {
 /// Answers for a model that `tracer` traces: as it is, with the levers that only a trace can tell about, and with the plan
 /// that was found.
 pub fn fit_traced<T: Tracer>(tracer: &mut T, options: &FitOptions) -> Result<Fit, T::Error> {
-    let variants = variants(tracer, &options.limits)?;
+    let (variants, batch) = variants(tracer, &options.limits)?;
+    // Traces can be at other sizes than the one that is asked about.
+    let limits = Limits { batch: Some(batch).filter(|&batch| batch > 0), ..options.limits.clone() };
+    let sized = FitOptions { limits, ..options.clone() };
     // What one of several devices holds is not traced yet.
     if options.limits.gpus > 1 {
-        return Ok(fit(&variants, options, &mut |done, of| tracer.planning(done, of))?);
+        return Ok(fit(&variants, &sized, &mut |done, of| tracer.planning(done, of))?);
     }
-    confirmed(&variants, options, tracer)
+    confirmed(&variants, &sized, options.limits.batch, tracer)
 }
 
-/// All traces that plans are made from: the model as it is first.
-fn variants<T: Tracer>(tracer: &mut T, limits: &Limits) -> Result<Vec<Variant>, T::Error> {
+/// All traces that plans are made from, the model as it is first; and the samples of its batch.
+fn variants<T: Tracer>(tracer: &mut T, limits: &Limits) -> Result<(Vec<Variant>, u64), T::Error> {
     let mut wanted: Vec<Vec<Lever>> = vec![Vec::new()];
     let set: Vec<Lever> = limits.set.iter().filter(|lever| lever.is_traced()).cloned().collect();
     if !set.is_empty() {
@@ -58,30 +61,38 @@ fn variants<T: Tracer>(tracer: &mut T, limits: &Limits) -> Result<Vec<Variant>, 
     let sizes = !limits.forbids("accumulate")
         || limits.gpus > 1
         || limits.set.iter().any(|lever| matches!(lever, Lever::Accumulate { .. }));
-    wanted.into_iter().map(|levers| variant(tracer, levers, limits.batch, sizes)).collect()
+    let mut variants = Vec::with_capacity(wanted.len());
+    let mut batch = 0;
+    for levers in wanted {
+        let first = tracer.trace(&levers, limits.batch)?;
+        if variants.is_empty() {
+            batch = first.batch.size;
+        }
+        let family = if sizes { family(tracer, first, &levers)? } else { Family::new(vec![first])? };
+        variants.push(Variant { levers, family });
+    }
+    Ok((variants, batch))
 }
 
-/// The model with `levers`, at its own batch size and at half of it: two tell about all others.
-fn variant<T: Tracer>(
-    tracer: &mut T,
-    levers: Vec<Lever>,
-    batch: Option<u64>,
-    sizes: bool,
-) -> Result<Variant, T::Error> {
-    let first = tracer.trace(&levers, batch)?;
+/// A trace and one at another size, which tell about all others: at half of it, or where the model does something else then,
+/// as with a single sample, at twice of it.
+fn family<T: Tracer>(tracer: &mut T, first: Trace, levers: &[Lever]) -> Result<Family, T::Error> {
     let size = first.batch.size;
-    if sizes && size >= 2 {
-        match tracer.trace(&levers, Some(size / 2)) {
-            // Nor is a model that does something else with half a batch a reason to give no answer.
-            Ok(half) => {
-                if let Ok(family) = Family::new(vec![first.clone(), half]) {
-                    return Ok(Variant { levers, family });
+    for other in [size / 2, size * 2] {
+        // A batch of one has no parts.
+        if size < 2 || other == 0 {
+            continue;
+        }
+        match tracer.trace(levers, Some(other)) {
+            Ok(other) => {
+                if let Ok(family) = Family::new(vec![first.clone(), other]) {
+                    return Ok(family);
                 }
             }
             Err(error) if tracer.ends(&error) => return Err(error),
-            // A batch that cannot be halved is none.
+            // A batch that has no other size is no reason to give no answer.
             Err(_) => {}
         }
     }
-    Ok(Variant { levers, family: Family::new(vec![first])? })
+    Ok(Family::new(vec![first])?)
 }
