@@ -10,10 +10,11 @@
 
 pub mod blocks;
 mod clock;
+mod confirm;
 pub mod cost;
 pub mod device;
-pub mod exchange;
 mod error;
+pub mod exchange;
 mod fit;
 pub mod holders;
 pub mod levers;
@@ -22,6 +23,7 @@ mod program;
 pub mod replay;
 pub mod scale;
 pub mod trace;
+mod tracer;
 
 pub use error::Error;
 pub use fit::{
@@ -30,6 +32,7 @@ pub use fit::{
 pub use levers::Lever;
 pub use program::{Program, Slot, Step};
 pub use trace::Trace;
+pub use tracer::{Tracer, fit_traced};
 
 /// The JSON Schema (draft 2020-12) of a [`Fit`].
 pub const JSON_SCHEMA: &str = include_str!("../schema/fit.schema.json");

@@ -6,8 +6,9 @@
 
 mod asked;
 mod chain;
-mod ranks;
+mod corrections;
 mod prepare;
+mod ranks;
 mod search;
 pub mod spread;
 mod variants;
