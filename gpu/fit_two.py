@@ -1,11 +1,11 @@
-"""Plans for two GPUs: a model that needs 1.6 times the budget of a card, under FSDP2, tensor parallelism and a pipeline.
+"""Plans for two GPUs: a model of 1.6 times the budget of a card, under FSDP2, tensor parallelism and a pipeline.
 
     PYTHONPATH=python python gpu/fit_two.py plan PLANS.json          without a GPU: the plans, as the command makes them
     PYTHONPATH=python python gpu/fit_two.py run PLANS.json OUT.jsonl on two GPUs
 
-`plan` asks `gpuheap fit --gpus 2 --budget X` for the fastest plan, and for the fastest of each form. `run` runs the model
-on one GPU and each plan on two, every run in processes of its own with its own time limit, and compares memory, the
-time of a step, and losses.
+`plan` asks `gpuheap fit --gpus 2 --budget X` for the fastest plan, and for the fastest of each form. `run` runs the
+model on one GPU and each plan on two, every run in processes of its own with its own time limit, and compares memory,
+the time of a step, and losses.
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ def run(plans: Path, out: Path, seconds: float, chosen: list[str]) -> None:
             real = run_plan(wanted, make, steps=3, seconds=min(limit, left), build_there=True)
         except Error as error:
             real = {"error": str(error), "hint": error.hint}
-        peak = {name: row["fit"]["peak"][name] for name in ("allocated_bytes", "reserved_bytes", "device_bytes", "high")}
+        peak = {
+            name: row["fit"]["peak"][name] for name in ("allocated_bytes", "reserved_bytes", "device_bytes", "high")
+        }
         written = {
             "model": row["model"],
             "batch": row["batch"],

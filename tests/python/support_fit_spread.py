@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from support_fit_ranks import VOCABULARY, Model
 
 from gpuheap._fit.errors import TraceError
 from gpuheap._fit.trace import trace
+from support_fit_ranks import VOCABULARY, Model
 
 BATCH, TOKENS, WIDTH, BLOCKS = 8, 16, 64, 4
 

@@ -75,7 +75,9 @@ def parameters(found: dict[str, Any]) -> int:
     return int(found["one"]["model"]["parameter_bytes"])
 
 
-@pytest.mark.parametrize("name", ["data", "fsdp2", "fsdp2 fused", "tensor", "tensor fused", "pipeline", "pipeline eight"])
+@pytest.mark.parametrize(
+    "name", ["data", "fsdp2", "fsdp2 fused", "tensor", "tensor fused", "pipeline", "pipeline eight"]
+)
 def test_traces_hold_together(found: dict[str, Any], name: str) -> None:
     assert "error" not in found[name], found[name]
     for one in (found[name], *found[name].get("ranks", ())):

@@ -23,7 +23,9 @@ class Costs:
     ) -> tuple[int, int, int]:
         """FLOP, bytes read, bytes written.
 
-        Of an exchange between ranks they are the bytes that this rank sends and receives. What an operator changes in place is read and written; views move nothing. Bytes are those of the elements that
+        Of an exchange between ranks they are the bytes that this rank sends and receives.
+
+        What an operator changes in place is read and written; views move nothing. Bytes are those of the elements that
         tensors show, not of their storages.
         """
         if func.is_view:

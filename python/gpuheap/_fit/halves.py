@@ -34,14 +34,14 @@ def parallelize(model: Any, mesh: Any, plan: Mapping[str, Any]) -> Any:
     return model
 
 
-@torch.no_grad()
 def _part(parameter: Any, dim: int, rank: int, ranks: int, group: Any) -> Any:
     """This rank's part, sent by the first rank."""
     import torch.distributed as dist
 
-    parts = [part.contiguous() for part in torch.chunk(parameter.detach(), ranks, dim)]
-    own = torch.empty_like(parts[rank])
-    dist.scatter(own, parts if rank == 0 else None, group=group, group_src=0)
+    with torch.no_grad():
+        parts = [part.contiguous() for part in torch.chunk(parameter.detach(), ranks, dim)]
+        own = torch.empty_like(parts[rank])
+        dist.scatter(own, parts if rank == 0 else None, group=group, group_src=0)
     return torch.nn.Parameter(own, requires_grad=parameter.requires_grad)
 
 

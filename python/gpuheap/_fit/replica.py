@@ -36,13 +36,13 @@ def replica_over(streams: Streams) -> type:
             self._beside = streams.Stream()
             self._synchronises = True
             self._order: list[Any] | None = []
-            self._send()
+            with torch.no_grad():
+                self._send()
             self._trained = [one for one in module.parameters() if one.requires_grad]
             self._make([list(reversed(self._trained))])
             for parameter in self._trained:
                 parameter.register_post_accumulate_grad_hook(self._ready)
 
-        @torch.no_grad()
         def _send(self) -> None:
             """All ranks get the states of the first; two pieces are under way at a time."""
             import torch.distributed as dist
@@ -78,7 +78,6 @@ def replica_over(streams: Streams) -> type:
                 self._make(_pieces(order, [_FIRST, _BUCKET]))
             return self.module(*arguments, **named)
 
-        @torch.no_grad()
         def _ready(self, parameter: Any) -> None:
             if not self._synchronises:
                 return
@@ -87,7 +86,8 @@ def replica_over(streams: Streams) -> type:
             number, view = self._place[id(parameter)]
             if self._order is not None:
                 self._order.append(parameter)
-            view.copy_(parameter.grad)
+            with torch.no_grad():
+                view.copy_(parameter.grad)
             parameter.grad = view
             self._left[number] -= 1
             if self._left[number]:

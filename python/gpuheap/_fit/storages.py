@@ -95,8 +95,11 @@ class Storages:
             again = self._new(size, self.classes[number], self.modules[number], self.dtypes[number], self.names[number])
             self._follow(storage, again)
         else:
-            gone = weakref.ref(storage, lambda _, address=address: self._emptied.pop(address, None) and None)
-            self._emptied[address] = (number, gone)
+
+            def dropped(_: Any, address: int = address) -> None:
+                self._emptied.pop(address, None)
+
+            self._emptied[address] = (number, weakref.ref(storage, dropped))
 
     def scratch(self, size: int, kind: str, module: int, name: str = "") -> int:
         """A storage that no tensor of the program shows, in use until :meth:`end_scratch`."""

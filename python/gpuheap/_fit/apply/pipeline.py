@@ -197,7 +197,7 @@ class _Pipeline:
         import torch.distributed as dist
 
         def peer(rank: int) -> int:
-            return dist.get_global_rank(self.group, rank)
+            return int(dist.get_global_rank(self.group, rank))
 
         def like(shape: Any, dtype: Any) -> Any:
             return torch.empty(shape, dtype=dtype, device="meta", requires_grad=dtype.is_floating_point)
