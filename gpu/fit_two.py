@@ -1,11 +1,14 @@
 """Plans for two GPUs: a model of 1.6 times the budget of a card, under FSDP2, tensor parallelism and a pipeline.
 
-    PYTHONPATH=python python gpu/fit_two.py plan PLANS.json          without a GPU: the plans, as the command makes them
-    PYTHONPATH=python python gpu/fit_two.py run PLANS.json OUT.jsonl on two GPUs
+    PYTHONPATH=python python gpu/fit_two.py plan PLANS.json             without a GPU: the plans of the command
+    PYTHONPATH=python python gpu/fit_two.py run PLANS.json OUT.jsonl    on two GPUs
 
 `plan` asks `gpuheap fit --gpus 2 --budget X` for the fastest plan, and for the fastest of each form. `run` runs the
 model on one GPU and each plan on two, every run in processes of its own with its own time limit, and compares memory,
 the time of a step, and losses.
+
+The command traces the model in all forms for each plan. With `--traces FOLDER` that is done once, what is in the folder
+is taken as it is, and a plan with more levers than its form is traced once more as it will run, as the command does.
 """
 
 from __future__ import annotations
@@ -31,37 +34,88 @@ def make_of(model: str, batch: int) -> str:
     return f"{Path(__file__).parent / 'zoo.py'}:{model}__b{batch}"
 
 
-def plan(path: Path, command: str, model: str, batch: int) -> None:
+def plan(path: Path, ask: Ask) -> None:
     """Make the plans; the budget is what one GPU would need, by the same command, through 1.6."""
-    alone = _asked(command, model, batch, "--without", "all", "--budget", "139GiB")
+    alone = ask.fit(["one"], "--without", "all", "--budget", "139GiB")
     need = int(alone["peak"]["device_bytes"])
     budget = int(need / PART)
-    rows = [{"name": "one GPU", "model": model, "batch": batch, "budget_bytes": budget, "fit": alone}]
-    print(f"{model}, batch {batch}: needs {need / GIB:.2f} GiB; the budget is {budget / GIB:.2f} GiB")
+    beside = {"model": ask.model, "batch": ask.batch, "budget_bytes": budget}
+    rows = [{"name": "one GPU", **beside, "fit": alone}]
+    print(f"{ask.model}, batch {ask.batch}: needs {need / GIB:.2f} GiB; the budget is {budget / GIB:.2f} GiB")
     for name in ("fastest", *FORMS):
         begun = time.perf_counter()
-        asked = [] if name == "fastest" else ["--set", json.dumps({"lever": "shard", "form": name, "gpus": GPUS})]
+        lever = ["--set", json.dumps(_shard(name))] if name != "fastest" else []
+        forms = [name] if lever else list(FORMS)
         try:
-            fit = _asked(command, model, batch, "--gpus", str(GPUS), "--budget", str(budget), *asked)
+            fit = ask.fit(["one", *forms], "--gpus", str(GPUS), "--budget", str(budget), *lever)
+            fit = ask.confirmed(fit, budget)
         except RuntimeError as error:
             print(f"{name}: {error}", file=sys.stderr)
             continue
         seconds = time.perf_counter() - begun
-        rows.append({"name": name, "model": model, "batch": batch, "budget_bytes": budget, "fit": fit})
+        rows.append({"name": name, **beside, "fit": fit})
         levers = "; ".join(str(lever.get("what")) for lever in fit["plan"])
         device, step = fit["peak"]["device_bytes"] / GIB, fit["step_us"] / 1e3
         print(f"{name}: {fit['verdict']}, {device:.2f} GiB, {step:.0f} ms: {levers} ({seconds:.0f} s)", flush=True)
         path.write_text(json.dumps(rows), encoding="utf-8")
 
 
-def _asked(command: str, model: str, batch: int, *more: str) -> dict[str, Any]:
-    line = [*command.split(), "fit", make_of(model, batch), "--device", DEVICE, "--json", "--python", sys.executable]
-    done = subprocess.run([*line, *more], capture_output=True, text=True, check=False)
-    try:
-        found: dict[str, Any] = json.loads(done.stdout)
-    except ValueError:
-        raise RuntimeError(done.stderr.strip()) from None
-    return {key: value for key, value in found.items() if key not in ("front", "unknown")}
+def _shard(form: str) -> dict[str, Any]:
+    return {"lever": "shard", "form": form, "gpus": GPUS}
+
+
+class Ask:
+    """The command, about one model."""
+
+    def __init__(self, command: str, model: str, batch: int, traces: Path | None) -> None:
+        """With a folder of ``traces`` the model is traced once for all questions."""
+        self.command, self.model, self.batch, self.traces = command.split(), model, batch, traces
+
+    def fit(self, forms: list[str], *more: str, files: list[Path] | None = None) -> dict[str, Any]:
+        """What the command says, with traces of these forms if there is a folder for them."""
+        line = [*self.command, "fit", "--device", DEVICE, "--json", "--python", sys.executable]
+        if self.traces is None:
+            line.append(make_of(self.model, self.batch))
+        else:
+            found = [self._trace(form, [] if form == "one" else [_shard(form)]) for form in forms]
+            line += [part for file in [*found, *(files or [])] for part in ("--trace", str(file))]
+        done = subprocess.run([*line, *more], capture_output=True, text=True, check=False)
+        try:
+            answer: dict[str, Any] = json.loads(done.stdout)
+        except ValueError:
+            raise RuntimeError(done.stderr.strip()) from None
+        return {key: value for key, value in answer.items() if key not in ("front", "unknown")}
+
+    def confirmed(self, fit: dict[str, Any], budget: int) -> dict[str, Any]:
+        """The plan with the peak of a trace as it will run, where the command has not seen to that itself."""
+        levers = [lever for lever in _levers({"fit": fit}) if lever["lever"] not in ("allocator", "spill")]
+        shard = next((lever for lever in levers if lever["lever"] == "shard"), None)
+        if self.traces is None or shard is None or len(levers) == 1:
+            return fit
+        name = "-".join([shard["form"], *(f"{lever['lever']}{len(json.dumps(lever))}" for lever in levers[1:])])
+        conf = next((lever["conf"] for lever in fit["plan"] if lever["lever"] == "allocator"), "")
+        traced = self.fit(
+            ["one"], "--gpus", str(GPUS), "--budget", str(budget), "--conf", conf, "--without", "all",
+            "--set", json.dumps(shard), files=[self._trace(name, levers)],
+        )  # fmt: skip
+        print(f"  {shard['form']}: {fit['peak']['device_bytes']:,} bytes by rules, "
+              f"{traced['peak']['device_bytes']:,} by a trace with the plan applied")  # fmt: skip
+        return {**fit, "peak": {**traced["peak"], "step_us": fit["step_us"]}, "verdict": traced["verdict"]}
+
+    def _trace(self, name: str, levers: list[dict[str, Any]]) -> Path:
+        """The file of a trace, made if it is not there."""
+        assert self.traces is not None
+        self.traces.mkdir(parents=True, exist_ok=True)
+        path, applied = self.traces / f"{name}.json", self.traces / f"{name}.levers"
+        if not path.exists():
+            applied.write_text(json.dumps(levers), encoding="utf-8")
+            line = [sys.executable, "-m", "gpuheap._fit", "trace", make_of(self.model, self.batch)]
+            done = subprocess.run(
+                [*line, "--apply", str(applied), "--out", str(path)], capture_output=True, text=True, check=False
+            )
+            if done.returncode:
+                raise RuntimeError(done.stderr.strip()[-2000:])
+        return path
 
 
 def run(plans: Path, out: Path, seconds: float, chosen: list[str]) -> None:
@@ -153,6 +207,7 @@ def main() -> None:
     made.add_argument("--command", dest="line", default=f"{sys.executable} -m gpuheap")
     made.add_argument("--model", default=MODEL)
     made.add_argument("--batch", type=int, default=BATCH)
+    made.add_argument("--traces", type=Path, metavar="FOLDER")
     ran = commands.add_parser("run")
     ran.add_argument("plans", type=Path)
     ran.add_argument("out", type=Path)
@@ -160,7 +215,7 @@ def main() -> None:
     ran.add_argument("--only", action="append", default=[], metavar="NAME", help="of the plans in the file")
     options = parser.parse_args()
     if options.command == "plan":
-        plan(options.plans, options.line, options.model, options.batch)
+        plan(options.plans, Ask(options.line, options.model, options.batch, options.traces))
     else:
         run(options.plans, options.out, options.seconds, options.only)
 

@@ -180,6 +180,7 @@ pub(super) fn prepare(variants: &[Variant], limits: &Limits) -> Result<Vec<Prepa
         let trace = family.at(limits.batch.unwrap_or(traced))?;
         prepared.push(Prepared { levers: variants[0].levers.clone(), factor: 1, trace, others: Vec::new(), is_base: true });
     }
+    let is_spread = variants.iter().any(|variant| variant.form().is_some());
     for variant in variants {
         let fits_set = wanted.iter().all(|lever| variant.levers.contains(lever));
         if !fits_set {
@@ -216,8 +217,9 @@ pub(super) fn prepare(variants: &[Variant], limits: &Limits) -> Result<Vec<Prepa
                     let levers = variant.levers.clone();
                     prepared.push(Prepared { levers, factor, trace, others, is_base: false });
                 }
-                // Of a single trace there is no way to another size: then without this lever.
-                Err(Error::OneBatch { .. }) if factor > 1 => {}
+                // Of a single trace there is no way to another size: then without this lever, or without copies of the model
+                // where the work can be spread in other ways.
+                Err(Error::OneBatch { .. }) if factor > 1 || (gpus > 1 && is_spread) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -394,7 +394,8 @@ impl<'a> Planner<'a> {
         };
         let shards: Vec<Option<ShardForm>> = match limits.set.iter().find_map(shard_of) {
             Some(form) => vec![Some(form)],
-            None if limits.gpus > 1 => vec![Some(ShardForm::Data), Some(ShardForm::Fsdp2)],
+            // Others follow by no rule that is good enough to choose by.
+            None if limits.gpus > 1 => vec![Some(ShardForm::Data)],
             None => vec![None],
         };
         // What was traced so is not worked out by rules.
