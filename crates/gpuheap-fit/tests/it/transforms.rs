@@ -87,6 +87,25 @@ fn all_levers_keep_programs_whole() {
     }
 }
 
+#[test]
+fn only_copies_of_the_scores_are_cut() {
+    // Activations of blocks have the size of the scores, and the scores belong to the whole model.
+    let mut trace = trace(Model { words: 4 * 512, ..Model::default() });
+    let scores = loss::scores(&Program::new(&trace)).unwrap();
+    trace.storages[scores as usize].module = 0;
+    let before = program(&trace);
+    let after = loss::chunked(&before, 8).unwrap();
+    let size = before.slots[scores as usize].bytes;
+    let cut = before.slots.iter().zip(&after.slots).filter(|(old, new)| old.bytes != new.bytes);
+    let cut: Vec<_> = cut.map(|(old, new)| (old.bytes / size, new.bytes * 8 / size)).collect();
+    // Scores, their logarithms and the gradients of both, in each of two steps.
+    assert_eq!(cut, [(1, 1); 8]);
+    let same = before.slots.iter().filter(|slot| slot.bytes == size).count();
+    assert!(same > 8 + 2 * 6 * 2, "{same}");
+    // Each backward pass makes the scores once more.
+    assert_eq!(after.events.len(), before.events.len() + 2);
+}
+
 const ALL: [Treatment; 4] = [Treatment::Keep, Treatment::Recompute, Treatment::Selective, Treatment::Offload];
 
 proptest! {

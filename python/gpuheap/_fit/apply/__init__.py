@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -58,7 +59,9 @@ def apply(
     changing = tuple(str(lever["lever"]) for _, lever in chosen if lever["lever"] not in _BESIDE)
     if changing:
         for part in (model, target.model, *target.optimizers()):
-            _applied[part] = changing
+            # What has no hash is not remembered.
+            with suppress(TypeError):
+                _applied[part] = changing
     target.keep()
     return Applied(target)
 
@@ -66,7 +69,9 @@ def apply(
 def _refuse_another(target: Target) -> None:
     """A second plan would wrap what the first has wrapped, and its figures would be of neither."""
     for part in (target.model, *target.optimizers()):
-        before = _applied.get(part)
+        before = None
+        with suppress(TypeError):
+            before = _applied.get(part)
         if before is not None:
             raise LeverError(
                 f"{type(part).__name__} has a plan already, with {', '.join(f'`{name}`' for name in before)}",
