@@ -82,7 +82,9 @@ pub(crate) fn confirmed<T: Tracer>(
 fn is_a_trace(variants: &[Variant], levers: &[Lever]) -> bool {
     let levers: Vec<&Lever> = levers.iter().filter(|lever| !matches!(lever, Lever::Allocator { .. })).collect();
     variants.iter().any(|variant| {
-        !levers.is_empty() && variant.levers.len() == levers.len() && levers.iter().all(|&one| variant.levers.contains(one))
+        !levers.is_empty()
+            && variant.levers.len() == levers.len()
+            && levers.iter().all(|&one| variant.levers.contains(one))
     })
 }
 

@@ -91,12 +91,7 @@ fn variants<T: Tracer>(tracer: &mut T, limits: &Limits) -> Result<Traced, T::Err
     Ok((variants, batch, notes))
 }
 
-fn variant<T: Tracer>(
-    tracer: &mut T,
-    first: Trace,
-    levers: Vec<Lever>,
-    sizes: bool,
-) -> Result<Variant, T::Error> {
+fn variant<T: Tracer>(tracer: &mut T, first: Trace, levers: Vec<Lever>, sizes: bool) -> Result<Variant, T::Error> {
     if !first.ranks.is_empty() || !sizes {
         return Ok(Variant { levers, ..Variant::new(vec![first])? });
     }

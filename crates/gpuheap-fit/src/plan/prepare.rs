@@ -178,7 +178,13 @@ pub(super) fn prepare(variants: &[Variant], limits: &Limits) -> Result<Vec<Prepa
     if let Some(family) = variants.first().map(|variant| &variant.family) {
         let traced = family.largest().map_or(1, |trace| trace.batch.size);
         let trace = family.at(limits.batch.unwrap_or(traced))?;
-        prepared.push(Prepared { levers: variants[0].levers.clone(), factor: 1, trace, others: Vec::new(), is_base: true });
+        prepared.push(Prepared {
+            levers: variants[0].levers.clone(),
+            factor: 1,
+            trace,
+            others: Vec::new(),
+            is_base: true,
+        });
     }
     let is_spread = variants.iter().any(|variant| variant.form().is_some());
     for variant in variants {

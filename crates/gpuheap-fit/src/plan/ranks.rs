@@ -10,9 +10,11 @@ use crate::trace::{Phase, Trace};
 /// first part comes when those before it have done theirs, and the way back of the last part takes as long.
 pub(super) fn step(stages: &[(&CostModel, &Program<'_>)]) -> StepTime {
     let times: Vec<StepTime> = stages.iter().map(|(cost, program)| cost.step(program)).collect();
-    let passes: Vec<f64> = stages.iter().zip(&times).map(|((cost, program), time)| pass_us(cost, program, *time)).collect();
+    let passes: Vec<f64> =
+        stages.iter().zip(&times).map(|((cost, program), time)| pass_us(cost, program, *time)).collect();
     let all: f64 = passes.iter().sum();
-    let waiting = times.iter().zip(&passes).map(|(time, pass)| StepTime { total_us: time.total_us + all - pass, ..*time });
+    let waiting =
+        times.iter().zip(&passes).map(|(time, pass)| StepTime { total_us: time.total_us + all - pass, ..*time });
     waiting.max_by(|one, other| one.total_us.total_cmp(&other.total_us)).unwrap_or_default()
 }
 

@@ -14,8 +14,5 @@ pub fn variants(traces: Vec<Trace>) -> Result<Vec<Variant>, Error> {
         }
     }
     groups.sort_by_key(|group| group[0].applied.len());
-    groups
-        .into_iter()
-        .map(Variant::new)
-        .collect()
+    groups.into_iter().map(Variant::new).collect()
 }

@@ -6,7 +6,7 @@ use gpuheap_fit::levers::ShardForm;
 use gpuheap_fit::plan::{Limits, Variant, spread, variants};
 use gpuheap_fit::replay::{config, replay};
 use gpuheap_fit::trace::{Trace, parse};
-use gpuheap_fit::{Error, Fit, FitOptions, Lever, Program, Verdict, fit};
+use gpuheap_fit::{Error, Fit, FitOptions, Lever, Program, Tracer, Verdict, fit, fit_traced};
 use serde_json::{Value, json};
 
 use crate::model::{Model, text};
@@ -71,10 +71,15 @@ fn streams_that_make_no_sense_are_refused() {
 
 /// The model with a form applied: what lasts is `lasting` of what it was, arithmetic `work`, and there are exchanges.
 fn spread_over_two(form: ShardForm, lasting: f64, work: f64, exchange: &str) -> Value {
-    let mut trace: Value = serde_json::from_str(&text(Model { batch: 8, ..Model::default() })).unwrap();
+    at_batch(8, form, lasting, work, exchange)
+}
+
+fn at_batch(batch: u64, form: ShardForm, lasting: f64, work: f64, exchange: &str) -> Value {
+    let mut trace: Value = serde_json::from_str(&text(Model { batch, ..Model::default() })).unwrap();
     trace["applied"] = json!([Lever::Shard { form, gpus: 2, stages: Vec::new(), micro_batches: None }]);
     let classes = trace["storages"]["class"].clone();
-    for (bytes, class) in trace["storages"]["bytes"].as_array_mut().unwrap().iter_mut().zip(classes.as_array().unwrap()) {
+    for (bytes, class) in trace["storages"]["bytes"].as_array_mut().unwrap().iter_mut().zip(classes.as_array().unwrap())
+    {
         if ["parameter", "gradient", "optimizer"].contains(&class.as_str().unwrap()) {
             *bytes = scaled(bytes, lasting);
         }
@@ -192,4 +197,50 @@ fn what_is_traced_follows_from_what_is_asked() {
     assert_eq!(ways(2, &[], &["checkpoint"]).len(), 4);
     let copies = Lever::Shard { form: ShardForm::Data, gpus: 2, stages: Vec::new(), micro_batches: None };
     assert!(ways(2, &[copies], &[]).is_empty());
+}
+
+/// A model that FSDP2 takes and others do not.
+struct OnlyFsdp2 {
+    asked: Vec<Vec<Lever>>,
+}
+
+impl Tracer for OnlyFsdp2 {
+    type Error = Error;
+
+    fn trace(&mut self, levers: &[Lever], batch: Option<u64>) -> Result<Trace, Error> {
+        self.asked.push(levers.to_vec());
+        let form =
+            levers.iter().find_map(|lever| if let Lever::Shard { form, .. } = lever { Some(*form) } else { None });
+        let batch = batch.unwrap_or(8);
+        match form {
+            None => Ok(parse(text(Model { batch, ..Model::default() }).as_bytes()).unwrap()),
+            Some(ShardForm::Fsdp2) => {
+                let mut trace = at_batch(batch, ShardForm::Fsdp2, 0.5, 0.5, "c10d._allgather_base_.default");
+                trace["applied"] = json!(levers);
+                Ok(read(&trace))
+            }
+            Some(_) => {
+                let why = "it has no such layers".to_owned();
+                Err(Error::Lever { lever: "shard".to_owned(), why })
+            }
+        }
+    }
+}
+
+#[test]
+fn forms_that_do_not_suit_are_named_and_the_others_considered() {
+    let mut tracer = OnlyFsdp2 { asked: Vec::new() };
+    let given = options(None, &[]);
+    let found = fit_traced(&mut tracer, &given).unwrap();
+    assert_eq!((form(&found), found.verdict), (Some(ShardForm::Fsdp2), Verdict::Fits));
+    let said = |what: &str| found.notes.iter().any(|note| note.starts_with("not considered") && note.contains(what));
+    assert!(said("tensor parallel over 2 GPUs: ") && said("pipeline over 2 GPUs: "), "{:?}", found.notes);
+    assert!(found.notes.iter().any(|note| note.contains("trace with the plan applied")), "{:?}", found.notes);
+    // The plan is the form alone, of which there is a trace: it is not traced again.
+    let alone = |levers: &&Vec<Lever>| matches!(levers.as_slice(), [Lever::Shard { form: ShardForm::Fsdp2, .. }]);
+    assert_eq!(tracer.asked.iter().filter(alone).count(), 2, "at the batch and at half of it: {:?}", tracer.asked);
+    // What was asked for has to be there.
+    let lever = Lever::Shard { form: ShardForm::Tensor, gpus: 2, stages: Vec::new(), micro_batches: None };
+    let refused = fit_traced(&mut OnlyFsdp2 { asked: Vec::new() }, &options(None, &[lever])).unwrap_err();
+    assert!(refused.to_string().contains("it has no such layers"), "{refused}");
 }
