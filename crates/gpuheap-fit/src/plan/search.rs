@@ -108,7 +108,15 @@ impl<'a> Planner<'a> {
         let confs = confs.into_iter().map(|conf| Ok((conf.to_owned(), config(conf)?)));
         let confs = confs.collect::<Result<Vec<_>, Error>>()?;
         let prepared = prepare(variants, limits)?;
-        let mut planner = Self { device, calibration, limits, prepared, confs, candidates: Vec::new(), corrections: Corrections::default() };
+        let mut planner = Self {
+            device,
+            calibration,
+            limits,
+            prepared,
+            confs,
+            candidates: Vec::new(),
+            corrections: Corrections::default(),
+        };
         planner.check_set()?;
         Ok(planner)
     }
