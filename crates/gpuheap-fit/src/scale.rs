@@ -28,7 +28,8 @@ impl Family {
     pub fn over(mut traces: Vec<(u64, Trace)>) -> Result<Self, Error> {
         traces.sort_by_key(|&(size, _)| size);
         traces.dedup_by_key(|&mut (size, _)| size);
-        let differ = |traces: &[(u64, Trace)]| traces.windows(2).any(|pair| difference(&pair[0].1, &pair[1].1).is_some());
+        let differ =
+            |traces: &[(u64, Trace)]| traces.windows(2).any(|pair| difference(&pair[0].1, &pair[1].1).is_some());
         if differ(&traces) {
             let aligned = align::align(&traces.iter().map(|(_, trace)| trace).collect::<Vec<_>>());
             for ((_, trace), aligned) in traces.iter_mut().zip(aligned.into_iter().flatten()) {

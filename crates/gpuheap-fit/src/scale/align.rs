@@ -140,9 +140,8 @@ impl Names {
         let mut next = u32::try_from(plain).ok()?;
         for gap in 0..views.first()?.gaps.len() {
             let of: Vec<Vec<(usize, Option<usize>)>> = views.iter().map(|view| view.ends(gap).collect()).collect();
-            let alike = of.windows(2).all(|pair| {
-                pair[0].iter().map(|&(_, end)| end).eq(pair[1].iter().map(|&(_, end)| end))
-            });
+            let alike =
+                of.windows(2).all(|pair| pair[0].iter().map(|&(_, end)| end).eq(pair[1].iter().map(|&(_, end)| end)));
             for (number, list) in of.iter().enumerate() {
                 for (turn, &(place, _)) in list.iter().enumerate() {
                     by_trace[number][place] = match of[0].get(turn).filter(|_| alike && number > 0) {

@@ -60,7 +60,10 @@ fn message(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let text = text.split(" at line ").next().unwrap_or(&text);
     let parts = text.strip_prefix("invalid type: ").and_then(|rest| rest.rsplit_once(", expected "));
-    parts.map_or_else(|| text.to_owned(), |(found, expected)| format!("{} where {} was expected", is(found), was(expected)))
+    parts.map_or_else(
+        || text.to_owned(),
+        |(found, expected)| format!("{} where {} was expected", is(found), was(expected)),
+    )
 }
 
 /// What stands there, in words of JSON.

@@ -53,10 +53,8 @@ fn the_peak_is_that_of_the_trace_with_the_plan() {
     let small = || Ok(trace(Model { batch: 1, layers: 2, ..Model::default() }));
     let mut fake = Fake { planned: |_: &[Lever]| small(), asked: Vec::new() };
     let fit = fit_traced(&mut fake, &options(u64::midpoint(whole, least), &[])).unwrap();
-    let alone = fit_traced(
-        &mut Fake { planned: |_: &[Lever]| small(), asked: Vec::new() },
-        &options(1 << 40, &["all"]),
-    );
+    let alone =
+        fit_traced(&mut Fake { planned: |_: &[Lever]| small(), asked: Vec::new() }, &options(1 << 40, &["all"]));
     assert_eq!(fit.verdict, Verdict::Fits);
     assert!(fit.peak.device_bytes < alone.unwrap().peak.device_bytes);
     assert!(fit.notes.iter().any(|note| note.contains("trace with the plan applied")), "{:?}", fit.notes);
@@ -85,7 +83,8 @@ fn a_plan_that_takes_too_much_gives_way_to_one_that_does_not() {
     ];
     // By rules one block less would do: a checkpointed block spares less than they say.
     let planned = |levers: &[Lever]| {
-        let count = levers.iter().map(|lever| if let Lever::Checkpoint { modules } = lever { modules.len() } else { 0 });
+        let count =
+            levers.iter().map(|lever| if let Lever::Checkpoint { modules } = lever { modules.len() } else { 0 });
         let batch = 8 - u64::try_from(count.sum::<usize>()).unwrap() / 2;
         Ok(trace(Model { batch, ..Model::default() }))
     };

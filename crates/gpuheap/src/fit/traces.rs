@@ -59,7 +59,8 @@ impl Tracer for Child<'_> {
 
 impl Child<'_> {
     fn run(&mut self, levers: &[Lever], batch: Option<u64>, path: &Path) -> Result<(), Error> {
-        let mut arguments: Vec<&OsStr> = vec![OsStr::new("trace"), OsStr::new(self.make), OsStr::new("--out"), path.as_os_str()];
+        let mut arguments: Vec<&OsStr> =
+            vec![OsStr::new("trace"), OsStr::new(self.make), OsStr::new("--out"), path.as_os_str()];
         let batch = batch.map(|batch| batch.to_string());
         if let Some(batch) = &batch {
             arguments.extend([OsStr::new("--batch"), OsStr::new(batch)]);

@@ -73,7 +73,13 @@ pub(crate) fn verify(fit: &Fit, python: &Python<'_>, progress: &mut Progress) ->
         device_bytes: fit.peak.device_bytes,
         step_us: fit.step_us,
     };
-    Ok(Verified { predicted, real: answer.real, budget: fit.budget_bytes, ran: code == 0, kept: answer.activation_memory_budget })
+    Ok(Verified {
+        predicted,
+        real: answer.real,
+        budget: fit.budget_bytes,
+        ran: code == 0,
+        kept: answer.activation_memory_budget,
+    })
 }
 
 /// Says what came of it, on standard error: standard output has the plan.
