@@ -42,8 +42,8 @@ pub(crate) fn confirmed<T: Tracer>(
             answer.fit.notes.push(CONFIRMED.to_owned());
             return Ok(fitter.complete(answer.fit));
         }
-        let traced = match tracer.trace(&levers, batch) {
-            Ok(traced) => traced,
+        let planned = match tracer.trace(&levers, batch) {
+            Ok(trace) => trace,
             Err(error) if tracer.ends(&error) => return Err(error),
             // One that was confirmed before is as good as it was.
             Err(_) if best.is_some() => break,
@@ -54,10 +54,10 @@ pub(crate) fn confirmed<T: Tracer>(
                 return Ok(fitter.complete(answer.fit));
             }
         };
-        let unknown = traced.unknown.clone();
-        let peak = peak(traced, options, &levers)?;
-        let (planned, high) = (answer.fit.peak.device_bytes, peak.high);
-        told = Some((Bytes::new(planned), Bytes::new(peak.device_bytes)));
+        let unknown = planned.unknown.clone();
+        let peak = peak(planned, options, &levers)?;
+        let high = peak.high;
+        told = Some((Bytes::new(answer.fit.peak.device_bytes), Bytes::new(peak.device_bytes)));
         fitter.learn(&answer, peak.clone());
         if answer.fit.verdict == Verdict::Fits && high <= fitter.budget() {
             let step_us = answer.fit.peak.step_us;
