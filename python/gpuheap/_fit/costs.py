@@ -9,7 +9,7 @@ __all__ = ["Costs"]
 
 
 class Costs:
-    """Costs of operators by the formulas of `torch.utils.flop_counter`, and of some that it lacks or counts too high."""
+    """Costs of operators: by `torch.utils.flop_counter`, but for some that it lacks or counts too high."""
 
     def __init__(self) -> None:
         """Take the formulas of this PyTorch."""

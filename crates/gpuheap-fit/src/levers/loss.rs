@@ -1,12 +1,21 @@
 //! The loss in chunks: the scores of all words are never there at once.
 
-use crate::program::{Program, Slot};
+use crate::cost::SMALL_CALLS;
+use crate::device::{Device, is_matrix_product};
+use crate::program::{Program, Slot, Work};
 use crate::trace::{Class, Event, NO_MODULE, Phase};
+
+use super::Edits;
+
+/// Operators that a chunk takes in both passes, beside those that the whole takes.
+const OPERATORS_PER_CHUNK: f64 = 26.0;
+/// How often the second pass over the scores goes over them: it makes them, and the loss of them, again.
+const PASSES: f64 = 5.0;
 
 /// The program with the last layer and the loss done in `chunks` parts, each made again for its backward pass. `None`
 /// where there is no loss over large scores.
 #[must_use]
-pub fn chunked<'t>(program: &Program<'t>, chunks: u32) -> Option<Program<'t>> {
+pub fn chunked<'t>(program: &Program<'t>, chunks: u32, device: &Device) -> Option<Program<'t>> {
     let trace = program.trace;
     let scores = scores(program)?;
     let size = program.slots[scores as usize].bytes;
@@ -26,8 +35,38 @@ pub fn chunked<'t>(program: &Program<'t>, chunks: u32) -> Option<Program<'t>> {
     for (slot, _) in result.slots.iter_mut().zip(&is_scores).filter(|&(_, &is)| is) {
         slot.bytes = slot.bytes.div_ceil(u64::from(chunks.max(1)));
     }
-    result.extra_launches += f64::from(chunks) * 12.0;
+    let again = result.work(again(program, scores, chunks, device));
+    let mut edits = Edits::default();
+    for (at, event) in program.events.iter().enumerate() {
+        if *event == Event::Phase(Phase::Backward) {
+            edits.after(at, again);
+        }
+    }
+    (result.events, _) = edits.apply(&program.events);
     Some(result)
+}
+
+/// What a pass costs more: the scores are made again for their gradients, and each chunk reads the weights and adds to
+/// their gradient.
+fn again(program: &Program<'_>, scores: u32, chunks: u32, device: &Device) -> Work {
+    let trace = program.trace;
+    let size = program.slots[scores as usize].bytes;
+    let head = trace.calls.iter().find(|call| {
+        let makes = |&slot: &u32| slot == scores || program.slots[slot as usize].bytes == size;
+        is_matrix_product(trace.op_name(call)) && trace.outputs(call).iter().any(makes)
+    });
+    let dtype = trace.dtypes.get(trace.storages[scores as usize].dtype as usize);
+    let weights = head.map_or(0, |call| {
+        let is_weight = |&&slot: &&u32| program.slots[slot as usize].class == Class::Parameter;
+        trace.inputs(call).iter().filter(is_weight).map(|&slot| program.slots[slot as usize].bytes).sum::<u64>()
+    });
+    let flops = head.map_or(0.0, |call| call.flops);
+    let moved = PASSES * size as f64 + 4.0 * f64::from(chunks.saturating_sub(1)) * weights as f64;
+    let product = flops / device.speed(dtype.map_or("float32", String::as_str)) * 1e6;
+    Work {
+        device_us: product + moved / device.bandwidth() * 1e6,
+        host_calls: f64::from(chunks) * OPERATORS_PER_CHUNK * SMALL_CALLS,
+    }
 }
 
 /// The storage that the loss takes its scores from: what the largest softmax reads.

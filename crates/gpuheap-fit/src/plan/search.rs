@@ -374,7 +374,7 @@ impl<'a> Planner<'a> {
         let prepared = &self.prepared[spec.prepared];
         let mut program = self.with_workspaces(&prepared.trace);
         if let Some(chunks) = spec.chunks {
-            program = loss::chunked(&program, chunks)?;
+            program = loss::chunked(&program, chunks, self.device)?;
         }
         if spec.half_state {
             program = optimizer::half_state(&program, self.device)?;
@@ -389,7 +389,7 @@ impl<'a> Planner<'a> {
             let largest = shard::largest_block(&program);
             program = shard::shard(&program, form, self.limits.gpus.max(2), largest, self.device)?;
         }
-        accumulate::accumulate(&program, prepared.factor)
+        accumulate::accumulate(&program, prepared.factor, self.device)
     }
 
     fn candidate(&self, spec: Spec) -> Option<Candidate> {

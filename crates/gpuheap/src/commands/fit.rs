@@ -11,7 +11,7 @@ use gpuheap_fit::{Fit, FitOptions, Lever};
 use crate::cli::{self, Color};
 use crate::errors::Error;
 use crate::fit::confirm::{Plans, confirmed};
-use crate::fit::{calibration_path, python::Python, traces, verify};
+use crate::fit::{calibrate, calibration_path, python::Python, traces, verify};
 use crate::output;
 use crate::own::Own;
 use crate::progress::Progress;
@@ -25,6 +25,12 @@ pub(super) fn run(arguments: &cli::Fit, own: &Own, color: Color) -> Result<ExitC
     // Settings that PyTorch refuses are told before minutes of tracing.
     gpuheap_fit::replay::config(arguments.conf.as_deref().unwrap_or("")).map_err(Error::Fit)?;
     let python = Python { given: arguments.python.as_deref(), own };
+    if arguments.calibrate {
+        calibrate::calibrate(&device, &python, &mut progress)?;
+        if arguments.make.is_none() && arguments.traces.is_empty() {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
     let allows = |name: &str| !arguments.without.iter().any(|without| without == name || without == "all");
     let wanted = traces::Wanted {
         make: arguments.make.as_deref(),
@@ -84,7 +90,7 @@ fn options(arguments: &cli::Fit, device: Device) -> Result<FitOptions, Error> {
     let kept = path.filter(|path| path.is_file());
     let calibration = kept.map(|path| Calibration::read(&path)).transpose().map_err(Error::Fit)?;
     Ok(FitOptions {
-        device,
+        device: calibration.iter().fold(device, |device, known| known.applied_to(device)),
         calibration,
         budget: arguments.budget.map(gpuheap_record::Bytes::get),
         limits: Limits {
