@@ -10,6 +10,7 @@ mod product;
 mod queue;
 
 use crate::device::{Calibration, Device};
+use crate::levers::Lever;
 use crate::program::{Program, Run};
 use crate::trace::{Class, Event, Pass, Phase, Trace};
 use host::Host;
@@ -38,6 +39,8 @@ pub struct CostModel {
     /// What a call costs the program without what is around it, in calls of a small operator; by call.
     call_host: Vec<f64>,
     host: Host,
+    /// Whether a call is a copy over the link that runs beside other work, by call; empty where none does.
+    beside: Vec<bool>,
     /// Parameters that the optimizer steps.
     parameters: f64,
     launch_us: f64,
@@ -68,6 +71,8 @@ struct Walk {
     dispatched: u32,
     device_us: f64,
     host_us: f64,
+    /// Copies beside the work.
+    link_us: f64,
 }
 
 impl CostModel {
@@ -77,7 +82,10 @@ impl CostModel {
         let (kernels, host) = (Kernels::new(trace, device), Host::new(trace));
         let factor =
             calibration.filter(|calibration| calibration.is_for(device)).map_or(1.0, |known| known.time_factor);
+        let offloads = trace.applied.iter().any(|lever| matches!(lever, Lever::OffloadActivations { .. }));
+        let beside = |call| offloads && kernels.crosses_link(call);
         Self {
+            beside: if offloads { trace.calls.iter().map(beside).collect() } else { Vec::new() },
             call_us: trace.calls.iter().map(|call| kernels.us(call)).collect(),
             call_host: trace.calls.iter().map(|call| host.call(call.op, trace.inputs(call).len())).collect(),
             host,
@@ -101,8 +109,9 @@ impl CostModel {
         self.think(&mut walk, host::STEP);
         self.follow(&mut walk, program, start, end);
         let busy = walk.queue.end() + program.extra_us.max(0.0);
-        let hidden = program.link_us.min(COVERED * busy);
-        let total = busy + program.link_us - (1.0 - HIDDEN) * hidden;
+        let link = program.link_us + walk.link_us;
+        let hidden = link.min(COVERED * busy);
+        let total = busy + link - (1.0 - HIDDEN) * hidden;
         StepTime {
             device_us: walk.device_us + program.extra_us.max(0.0),
             launch_us: walk.host_us,
@@ -115,7 +124,8 @@ impl CostModel {
         while at < end {
             if let Event::Repeat(count @ 2..) = program.events[at] {
                 let rest = &program.events[at + 1..end];
-                let stop = rest.iter().position(|event| matches!(event, Event::Repeat(_))).map_or(end, |to| at + 1 + to);
+                let stop =
+                    rest.iter().position(|event| matches!(event, Event::Repeat(_))).map_or(end, |to| at + 1 + to);
                 self.repeat(walk, program, at + 1, stop, count);
                 at = stop;
                 continue;
@@ -127,7 +137,8 @@ impl CostModel {
 
     /// The first pass gets the queue going; those after the second are like it.
     fn repeat(&self, walk: &mut Walk, program: &Program<'_>, start: usize, end: usize, count: u32) {
-        let pass = |walk: &mut Walk| program.events[start..end].iter().for_each(|&event| self.event(walk, program, event));
+        let pass =
+            |walk: &mut Walk| program.events[start..end].iter().for_each(|&event| self.event(walk, program, event));
         pass(walk);
         let before = walk.clone();
         pass(walk);
@@ -135,6 +146,7 @@ impl CostModel {
         walk.queue.again(&before.queue, more);
         walk.device_us += (walk.device_us - before.device_us) * more;
         walk.host_us += (walk.host_us - before.host_us) * more;
+        walk.link_us += (walk.link_us - before.link_us) * more;
     }
 
     fn event(&self, walk: &mut Walk, program: &Program<'_>, event: Event) {
@@ -198,9 +210,14 @@ impl CostModel {
         if self.host.waits(op) {
             walk.queue.wait(host::WAIT * self.launch_us);
         }
+        walk.host_us += host_us;
+        if self.beside.get(index).copied().unwrap_or(false) {
+            walk.queue.think(host_us);
+            walk.link_us += device_us;
+            return;
+        }
         walk.queue.call(host_us, device_us);
         walk.device_us += device_us;
-        walk.host_us += host_us;
     }
 
     fn begin_stepping(&self, walk: &mut Walk) {
@@ -301,6 +318,7 @@ impl Walk {
             dispatched: 0,
             device_us: 0.0,
             host_us: 0.0,
+            link_us: 0.0,
         }
     }
 }
@@ -312,9 +330,9 @@ fn stepped(trace: &Trace) -> f64 {
     }
     let parameters = trace.storages.iter().filter(|storage| storage.class == Class::Parameter).count();
     let last = trace.events.iter().rposition(|event| matches!(event, Event::Step(_))).unwrap_or(0);
-    let made = trace.events[last..].iter().filter(|event| {
-        matches!(event, Event::Alloc(slot) if trace.storages[*slot as usize].class == Class::Gradient)
-    });
+    let made = trace.events[last..]
+        .iter()
+        .filter(|event| matches!(event, Event::Alloc(slot) if trace.storages[*slot as usize].class == Class::Gradient));
     match made.count() {
         0 => parameters as f64,
         made => made.min(parameters) as f64,

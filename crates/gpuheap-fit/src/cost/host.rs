@@ -74,11 +74,12 @@ pub(super) struct Host {
 
 impl Host {
     pub(super) fn new(trace: &Trace) -> Self {
-        let call = |op: &String| {
-            CALLS.iter().find(|(part, _)| op.contains(part)).map_or(USUAL_CALL, |&(_, units)| units)
-        };
+        let call =
+            |op: &String| CALLS.iter().find(|(part, _)| op.contains(part)).map_or(USUAL_CALL, |&(_, units)| units);
         let waits = |op: &String| {
-            ["_local_scalar_dense", "nonzero", "is_nonzero", "masked_select", "_unique"].iter().any(|part| op.contains(part))
+            ["_local_scalar_dense", "nonzero", "is_nonzero", "masked_select", "_unique"]
+                .iter()
+                .any(|part| op.contains(part))
         };
         Self {
             calls: trace.ops.iter().map(call).collect(),

@@ -13,11 +13,19 @@ use crate::trace::{Call, Trace};
 enum Work {
     Product,
     Products,
-    Convolution { backward: bool },
+    Convolution {
+        backward: bool,
+    },
     Attention,
     Recurrent,
+    /// From or to the host, if only one of both sides is on the device.
+    Copy,
     /// It goes so many times over `traffic`, in so many kernels.
-    Moves { times: f64, traffic: Traffic, kernels: f64 },
+    Moves {
+        times: f64,
+        traffic: Traffic,
+        kernels: f64,
+    },
 }
 
 /// What counts as read and written.
@@ -91,7 +99,9 @@ impl<'a> Kernels<'a> {
 
     /// The time of a call, in microseconds; 0 if it starts no kernel.
     pub(super) fn us(&self, call: &Call) -> f64 {
-        if !starts_kernel(call) {
+        let copies = self.crosses_link(call);
+        if call.flops <= 0.0 && call.written == 0 && !copies {
+            // A view, or a number that the program asks for.
             return 0.0;
         }
         let device = self.device;
@@ -107,12 +117,20 @@ impl<'a> Kernels<'a> {
             Some(Work::Products) if call.flops > 0.0 => {
                 Product::many_from_work(call.flops, read, written).us(speed, device).max(moved(all)) + kernel_us
             }
-            Some(&Work::Convolution { backward }) if call.flops > 0.0 => self.convolution_us(call, backward, speed, size),
-            Some(Work::Attention) if call.flops > 0.0 => self.attention_us(call, speed, size).max(moved(all)) + kernel_us,
+            Some(&Work::Convolution { backward }) if call.flops > 0.0 => {
+                self.convolution_us(call, backward, speed, size)
+            }
+            Some(Work::Attention) if call.flops > 0.0 => {
+                self.attention_us(call, speed, size).max(moved(all)) + kernel_us
+            }
             Some(Work::Recurrent) => {
                 let us = call.flops / (device.speed("float32") * RECURRENT_PART) * 1e6;
                 us.max(moved(all)) + kernel_us
             }
+            Some(Work::Copy) => match link_bytes(call) {
+                0 => moved(self.beyond_cache(all, call)) + kernel_us,
+                bytes => bytes as f64 / device.link_bytes_per_second.value.max(1.0) * 1e6 + kernel_us,
+            },
             Some(&Work::Moves { times, traffic, kernels }) => {
                 let bytes = match traffic {
                     Traffic::All => all,
@@ -123,6 +141,11 @@ impl<'a> Kernels<'a> {
             }
             _ => moved(all) + kernel_us,
         }
+    }
+
+    /// Whether a call copies from or to the host.
+    pub(super) fn crosses_link(&self, call: &Call) -> bool {
+        self.works.get(call.op as usize) == Some(&Work::Copy) && link_bytes(call) > 0
     }
 
     /// Lists of tensors are longer than the cache, whatever is in it.
@@ -204,9 +227,9 @@ impl<'a> Kernels<'a> {
     }
 }
 
-/// Whether a call starts a kernel: views do not.
-pub(super) fn starts_kernel(call: &Call) -> bool {
-    call.flops > 0.0 || call.written > 0
+/// The bytes that a copy moves over the link; 0 if it stays on the device. Of what is on the host traces say nothing.
+fn link_bytes(call: &Call) -> u64 {
+    if call.read == 0 || call.written == 0 { call.read.max(call.written) } else { 0 }
 }
 
 fn speed(device: &Device, dtype: &str) -> Speed {
@@ -235,6 +258,9 @@ fn work(op: &str) -> Work {
     }
     if is_matrix_product(op) || name == "addmm_" {
         return if name.contains("bmm") { Work::Products } else { Work::Product };
+    }
+    if matches!(name, "copy_" | "_to_copy") {
+        return Work::Copy;
     }
     let traffic = match name {
         "embedding" | "index" | "index_select" | "gather" | "take" | "nll_loss_forward" => Traffic::Chosen,

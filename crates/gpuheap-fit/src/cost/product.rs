@@ -119,13 +119,14 @@ mod tests {
         ] {
             let predicted = us(rows, columns, sum, dtype) + 12.0;
             let error = predicted / measured - 1.0;
-            assert!(error.abs() < 0.2, "{rows} x {columns} x {sum} {dtype}: {predicted:.0} for {measured}");
+            assert!(error.abs() < 0.25, "{rows} x {columns} x {sum} {dtype}: {predicted:.0} for {measured}");
         }
     }
 
     #[test]
     fn a_round_of_tiles_that_is_hardly_begun_costs_a_whole_one() {
-        let (full, over) = (us(128.0 * 12.0, 128.0 * 11.0, 512.0, "float32"), us(128.0 * 12.0, 128.0 * 12.0, 512.0, "float32"));
+        let (full, over) =
+            (us(128.0 * 12.0, 128.0 * 11.0, 512.0, "float32"), us(128.0 * 12.0, 128.0 * 12.0, 512.0, "float32"));
         assert!(over > 1.2 * full, "{full} {over}");
     }
 
@@ -135,7 +136,8 @@ mod tests {
         for (found, expected) in [(found.rows, 4096.0), (found.columns, 768.0), (found.sum, 512.0)] {
             assert!((found - expected).abs() < 1.0, "{found} {expected}");
         }
-        let found = Product::many_from_work(96.0 * 2.0 * 512.0 * 512.0 * 64.0, 96.0 * 64.0 * 1024.0, 96.0 * 512.0 * 512.0);
+        let found =
+            Product::many_from_work(96.0 * 2.0 * 512.0 * 512.0 * 64.0, 96.0 * 64.0 * 1024.0, 96.0 * 512.0 * 512.0);
         assert!((found.rows - 512.0).abs() < 1.0 && (found.count - 96.0).abs() < 0.1, "{found:?}");
         // Figures that no product has must not give times that are no numbers.
         let device = Device::find("H200", None).unwrap();

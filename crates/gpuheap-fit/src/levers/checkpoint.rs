@@ -9,8 +9,8 @@ use foldhash::{HashMap, HashSet};
 
 use super::Edits;
 use crate::blocks::{Block, Passage, Uses, before_results};
-use crate::device::{Device, is_matrix_product};
 use crate::cost::STORED_CALLS;
+use crate::device::{Device, is_matrix_product};
 use crate::program::{Program, Run, Slot, Work};
 use crate::trace::{Class, Event, NO_MODULE, Pass, Phase};
 

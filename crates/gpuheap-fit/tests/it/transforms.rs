@@ -70,10 +70,10 @@ fn all_levers_keep_programs_whole() {
         assert!(changed.most_alive().0 <= before, "{form:?}");
     }
     whole(&optimizer::offload(&program, &h200()).unwrap(), "offload");
-    let chunked = loss::chunked(&program, 8).unwrap();
+    let chunked = loss::chunked(&program, 8, &h200()).unwrap();
     whole(&chunked, "loss");
     assert!(chunked.most_alive().0 < before);
-    let accumulated = accumulate::accumulate(&program, 4).unwrap();
+    let accumulated = accumulate::accumulate(&program, 4, &h200()).unwrap();
     whole(&accumulated, "accumulate");
     // While the second micro-batch runs, all gradients are there.
     assert!(accumulated.most_alive().0 > before);
@@ -100,7 +100,7 @@ proptest! {
         kinds in prop::collection::vec(0_usize..4, 6),
     ) {
         let trace = trace(Model { layers, batch, sequence: 64, width: 128, words: 1000 });
-        let program = accumulate::accumulate(&program(&trace), factor).unwrap();
+        let program = accumulate::accumulate(&program(&trace), factor, &h200()).unwrap();
         let uses = Uses::new(&program);
         let blocks = blocks(&program, &uses);
         prop_assert_eq!(blocks.len(), layers);
