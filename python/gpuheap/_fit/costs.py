@@ -66,7 +66,7 @@ def _convolution_backward(_flops: int, given: dict[str, Any], _out: Any) -> int:
     small = given["input"] if given["transposed"] else given["grad_output"]
     weight = given["weight"]
     pixels = small.numel() // small.shape[1]
-    return 2 * pixels * int(weight.numel()) * sum(map(bool, given["output_mask"][:2]))
+    return 2 * int(pixels) * int(weight.numel()) * sum(map(bool, given["output_mask"][:2]))
 
 
 _TILE = 128
@@ -84,7 +84,7 @@ def _attention(flops: int, given: dict[str, Any], _out: Any) -> int:
 
 def _recurrent(_flops: int, given: dict[str, Any], _out: Any) -> int:
     rows = given["input"].numel() // given["input"].shape[-1]
-    return 2 * rows * sum(int(weight.numel()) for weight in given["weight"] if weight.dim() > 1)
+    return 2 * int(rows) * sum(int(weight.numel()) for weight in given["weight"] if weight.dim() > 1)
 
 
 def _recurrent_backward(flops: int, given: dict[str, Any], out: Any) -> int:
