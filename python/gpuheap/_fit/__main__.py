@@ -36,4 +36,10 @@ def _leave(code: int) -> None:
 
 
 if __name__ == "__main__":
-    _leave(main(sys.argv[1:]))
+    try:
+        code = main(sys.argv[1:])
+    except KeyboardInterrupt:
+        # As a shell says it of a program that Ctrl-C has ended.
+        print("\nerror: interrupted", file=sys.stderr)
+        code = 130
+    _leave(code)

@@ -88,7 +88,7 @@ pub(crate) struct Fit {
     pub(crate) traces: Vec<PathBuf>,
 
     /// Keep the trace in this file
-    #[arg(long, value_name = "PATH", requires = "make")]
+    #[arg(long, value_name = "PATH", conflicts_with = "traces")]
     pub(crate) keep_trace: Option<PathBuf>,
 
     /// Read devices from this file, too: a JSON object of devices by name
