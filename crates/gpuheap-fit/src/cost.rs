@@ -41,6 +41,8 @@ pub struct CostModel {
     host: Host,
     /// Whether a call is a copy over the link that runs beside other work, by call; empty where none does.
     beside: Vec<bool>,
+    /// For a trace with a selective checkpoint applied: see [`stored`].
+    stored: f64,
     /// Parameters that the optimizer steps.
     parameters: f64,
     launch_us: f64,
@@ -63,12 +65,12 @@ pub struct StepTime {
 struct Walk {
     queue: Queue,
     phase: Phase,
+    /// How each module runs: as it is told to, or as what it is part of.
+    runs: Vec<Run>,
     /// Whether the optimizer has begun its step.
     stepping: bool,
     /// Modules that run again, within a backward pass.
     again: u32,
-    hooked: u32,
-    dispatched: u32,
     device_us: f64,
     host_us: f64,
     /// Copies beside the work.
@@ -89,6 +91,7 @@ impl CostModel {
             call_us: trace.calls.iter().map(|call| kernels.us(call)).collect(),
             call_host: trace.calls.iter().map(|call| host.call(call.op, trace.inputs(call).len())).collect(),
             host,
+            stored: stored(trace),
             parameters: stepped(trace),
             launch_us: device.launch_us.value.max(0.0),
             factor,
@@ -105,7 +108,7 @@ impl CostModel {
     /// The time of the events from `start` to `end`, as a step of their own.
     #[must_use]
     pub fn of(&self, program: &Program<'_>, start: usize, end: usize) -> StepTime {
-        let mut walk = Walk::new();
+        let mut walk = Walk::new(program);
         self.think(&mut walk, host::STEP);
         self.follow(&mut walk, program, start, end);
         let busy = walk.queue.end() + program.extra_us.max(0.0);
@@ -158,28 +161,13 @@ impl CostModel {
             Event::Enter(module, pass @ (Pass::Forward | Pass::Recompute)) => {
                 walk.again += u32::from(pass == Pass::Recompute);
                 self.think(walk, host::MODULE);
-                match program.runs.get(module as usize) {
-                    Some(Run::Checkpointed) => {
-                        walk.hooked += 1;
-                        self.think(walk, host::BLOCK);
-                    }
-                    Some(Run::Selective) => {
-                        walk.dispatched += 1;
-                        self.think(walk, host::BLOCK);
-                    }
-                    _ => {}
+                // A second pass begins behind what counts as entering the block, so the first pays for both.
+                let own = program.runs.get(module as usize).copied().unwrap_or_default();
+                if pass == Pass::Forward && own != Run::Plain {
+                    self.think(walk, 2.0 * host::BLOCK);
                 }
             }
-            Event::Leave(module, pass @ (Pass::Forward | Pass::Recompute)) => {
-                if pass == Pass::Recompute {
-                    walk.again = walk.again.saturating_sub(1);
-                }
-                match program.runs.get(module as usize) {
-                    Some(Run::Checkpointed) => walk.hooked = walk.hooked.saturating_sub(1),
-                    Some(Run::Selective) => walk.dispatched = walk.dispatched.saturating_sub(1),
-                    _ => {}
-                }
-            }
+            Event::Leave(_, Pass::Recompute) => walk.again = walk.again.saturating_sub(1),
             Event::Op(call) => self.call(walk, program.trace, call),
             Event::Work(work) => {
                 let work = program.works.get(work as usize).copied().unwrap_or_default();
@@ -199,11 +187,14 @@ impl CostModel {
         let (op, thread) = (trace.calls[index].op, trace.calls[index].thread);
         let backward = walk.again == 0 && (thread != 0 || walk.phase == Phase::Backward);
         let mut units = self.call_host[index] + if backward { host::BACKWARD } else { host::FORWARD };
-        // A backward pass itself has no hooks but those that fetch what was saved, which its share of `HOOKED` is for.
-        if walk.dispatched > 0 {
-            units += host::DISPATCHED;
-        } else if walk.hooked > 0 {
-            units += host::HOOKED;
+        // A backward pass itself has no hooks but those that fetch what was saved, which `HOOKED` has its share of.
+        if !backward {
+            let stored = if walk.again > 0 { 1.0 + self.stored } else { 1.0 };
+            units += match walk.runs.get(trace.calls[index].module as usize) {
+                Some(Run::Selective) => host::DISPATCHED * stored,
+                Some(Run::Checkpointed) => host::HOOKED,
+                _ => 0.0,
+            };
         }
         let host_us = units * self.launch_us;
         let device_us = self.call_us[index];
@@ -249,9 +240,7 @@ impl CostModel {
             Run::Selective => (host::DISPATCHED, true),
         };
         let (mut plain, mut first, mut second) = (Queue::new(), Queue::new(), Queue::new());
-        let begin = if run == Run::Plain { 0.0 } else { host::BLOCK * self.launch_us };
-        first.think(begin);
-        second.think(begin);
+        first.think(if run == Run::Plain { 0.0 } else { 2.0 * host::BLOCK * self.launch_us });
         for event in &program.events[enter..=leave] {
             match *event {
                 Event::Enter(..) => {
@@ -308,14 +297,21 @@ impl CostModel {
 }
 
 impl Walk {
-    fn new() -> Self {
+    fn new(program: &Program<'_>) -> Self {
+        let mut runs = program.runs.clone();
+        // A parent comes before its parts.
+        for (index, module) in program.trace.modules.iter().enumerate() {
+            let above = runs.get(module.parent as usize).copied().unwrap_or_default();
+            if above != Run::Plain && runs.get(index) == Some(&Run::Plain) {
+                runs[index] = above;
+            }
+        }
         Self {
+            runs,
             queue: Queue::new(),
             phase: Phase::Other,
             stepping: false,
             again: 0,
-            hooked: 0,
-            dispatched: 0,
             device_us: 0.0,
             host_us: 0.0,
             link_us: 0.0,
@@ -337,4 +333,31 @@ fn stepped(trace: &Trace) -> f64 {
         0 => parameters as f64,
         made => made.min(parameters) as f64,
     }
+}
+
+/// Of the calls of selectively checkpointed modules that a trace was made with: those that a second pass does not show,
+/// for each that it does. It looks stored results up, and what a block does by itself looks like its backward pass.
+fn stored(trace: &Trace) -> f64 {
+    let selective = trace.applied.iter().any(|lever| matches!(lever, Lever::SelectiveCheckpoint { .. }));
+    if !selective {
+        return 0.0;
+    }
+    let program = Program::new(trace);
+    let runs = Walk::new(&program).runs;
+    let (mut first, mut second, mut again) = (0_u32, 0_u32, 0_u32);
+    for event in &trace.events {
+        match *event {
+            Event::Enter(_, Pass::Recompute) => again += 1,
+            Event::Leave(_, Pass::Recompute) => again = again.saturating_sub(1),
+            Event::Op(call) => {
+                let call = &trace.calls[call as usize];
+                if runs.get(call.module as usize) == Some(&Run::Selective) {
+                    second += u32::from(again > 0);
+                    first += u32::from(again == 0 && call.thread == 0);
+                }
+            }
+            _ => {}
+        }
+    }
+    f64::from(first.saturating_sub(second)) / f64::from(second.max(1))
 }

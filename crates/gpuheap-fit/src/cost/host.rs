@@ -59,7 +59,7 @@ pub(super) const BLOCK: f64 = 30.0;
 pub(super) const HOOKED: f64 = 2.5;
 /// What each call within a selectively checkpointed block costs more, in either pass: it goes through Python, and so do
 /// the views around it.
-pub(super) const DISPATCHED: f64 = 17.0;
+pub(super) const DISPATCHED: f64 = 18.0;
 /// Waiting for the device to hand out a number.
 pub(super) const WAIT: f64 = 1.5;
 

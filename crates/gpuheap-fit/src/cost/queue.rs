@@ -47,7 +47,9 @@ impl Queue {
     pub(super) fn calls(&mut self, host_us: f64, device_us: f64) {
         let begin = self.host.max(self.device);
         self.host += host_us;
-        self.device = (begin + device_us).max(if device_us > 0.0 { self.host } else { 0.0 });
+        if device_us > 0.0 {
+            self.device = (begin + device_us).max(self.host);
+        }
     }
 
     /// The program waits until the device has done everything.
