@@ -13,7 +13,7 @@ Examples:
   gpuheap fit train.py:make --budget 24GiB             will it fit, and if not, what makes it fit?
   gpuheap fit train.py:make --budget 24GiB --gpus 2
   gpuheap fit train.py:make --budget 24GiB --verify    two steps on the GPU: predicted and real
-  gpuheap fit --calibrate --device A100                measure the GPU that is here, for the times of later plans
+  gpuheap fit --calibrate --device A100                measure the GPU that is here
   gpuheap fit train.py:make --device L4 --set autocast=bfloat16 --set checkpoint=all --without all
   gpuheap fit train.py:make --budget 16GiB --json --output plan.json
   gpuheap check --plan plan.json                       does it still fit? for continuous integration
