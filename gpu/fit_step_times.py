@@ -4,8 +4,8 @@
         [--plans PLANS.jsonl] [--applied FOLDER] [--markdown OUT.md]
 
 The truth is what `gpu/fit_truth.py` measured, traces are those of `gpu/fit_compare.py`, plans what `gpu/fit_plans.py`
-measured. Runs that had the device to themselves are apart from those that other processes computed beside: the latter
-took up to a fifth longer than the same model at half the batch lets expect. With `--applied`, plans are also traced as
+measured. Runs that had the machine to themselves are apart from those that other processes ran beside: the latter took
+up to a fifth longer than the same model at half the batch lets expect. With `--applied`, plans are also traced as
 they run (the traces are kept in that folder), which is what `gpuheap fit` does before it believes one.
 """
 
