@@ -36,8 +36,8 @@ pub(crate) fn confirmed<T: Tracer>(
         if levers.is_empty() || fitter.is_traced(&answer) || !is_better(&answer, best.as_ref()) {
             break;
         }
-        let traced = match tracer.trace(&levers, batch) {
-            Ok(traced) => traced,
+        let with = match tracer.trace(&levers, batch) {
+            Ok(with) => with,
             Err(error) if tracer.ends(&error) => return Err(error),
             // Another plan could be traced, and nobody would know why it is not this one.
             Err(error) => {
@@ -46,8 +46,8 @@ pub(crate) fn confirmed<T: Tracer>(
                 return Ok(fitter.complete(best.unwrap_or(answer).fit));
             }
         };
-        let unknown = traced.unknown.clone();
-        let peak = peak(traced, options, &levers)?;
+        let unknown = with.unknown.clone();
+        let peak = peak(with, options, &levers)?;
         let (planned, high) = (answer.fit.peak.device_bytes, peak.high);
         told = Some((Bytes::new(planned), Bytes::new(peak.device_bytes)));
         fitter.learn(&answer, peak.clone());

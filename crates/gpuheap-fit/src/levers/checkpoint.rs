@@ -168,7 +168,6 @@ fn recompute(program: &mut Program<'_>, edits: &mut Edits, uses: &Uses, passage:
     let mut second: Vec<Event> = Vec::with_capacity(cut + 1);
     let mut freed_later: Vec<(usize, u32)> = Vec::new();
     let is_result = |slot: u32| passage.results.contains(&slot);
-    let mut inside: Vec<u32> = Vec::new();
     let mut skipped = 0_u32;
     for (offset, event) in events[..=cut].iter().enumerate() {
         match *event {
@@ -200,21 +199,13 @@ fn recompute(program: &mut Program<'_>, edits: &mut Edits, uses: &Uses, passage:
             }
             Event::Op(call) if is_skipped(call) => skipped += 1,
             Event::Op(call) => second.push(Event::Op(call)),
-            Event::Enter(module, _) => {
-                inside.push(module);
-                second.push(Event::Enter(module, Pass::Recompute));
-            }
-            Event::Leave(module, _) => {
-                if let Some(at) = inside.iter().rposition(|&other| other == module) {
-                    inside.truncate(at);
-                }
-                second.push(Event::Leave(module, Pass::Recompute));
-            }
+            Event::Enter(module, _) => second.push(Event::Enter(module, Pass::Recompute)),
+            Event::Leave(module, _) => second.push(Event::Leave(module, Pass::Recompute)),
             _ => {}
         }
     }
     // It stops within modules: those are left all the same.
-    second.extend(inside.into_iter().rev().map(|module| Event::Leave(module, Pass::Recompute)));
+    second.extend(not_left(&second));
     if skipped > 0 {
         // What is not run again is still looked up.
         second.push(program.work(Work { device_us: 0.0, host_calls: f64::from(skipped) * STORED_CALLS }));
@@ -244,6 +235,23 @@ fn recompute(program: &mut Program<'_>, edits: &mut Edits, uses: &Uses, passage:
         edits.before(passage.needed, event);
     }
     extend_arguments(edits, passage);
+}
+
+/// What leaves the modules that a second pass has entered and not left.
+fn not_left(second: &[Event]) -> Vec<Event> {
+    let mut inside: Vec<u32> = Vec::new();
+    for event in second {
+        match *event {
+            Event::Enter(module, _) => inside.push(module),
+            Event::Leave(module, _) => {
+                if let Some(at) = inside.iter().rposition(|&other| other == module) {
+                    inside.truncate(at);
+                }
+            }
+            _ => {}
+        }
+    }
+    inside.into_iter().rev().map(|module| Event::Leave(module, Pass::Recompute)).collect()
 }
 
 /// Whether the second pass makes it, too: what stays from step to step is there already.

@@ -94,11 +94,7 @@ fn made_again(program: &Program<'_>, is_scores: &[bool], work: Event) -> Vec<Eve
     for &event in &program.events {
         events.push(event);
         match event {
-            Event::Op(call) => {
-                if makes_scores(program, &trace.calls[call as usize], is_scores) {
-                    made = Some(call);
-                }
-            }
+            Event::Op(call) if makes_scores(program, &trace.calls[call as usize], is_scores) => made = Some(call),
             Event::Phase(Phase::Backward) => {
                 if let Some(call) = made.take() {
                     events.extend([Event::Op(call), work]);
