@@ -34,17 +34,19 @@ TWO = ("llama_1b", 8)
 FORMS = ("fsdp2", "tensor", "pipeline")
 
 
-def plan(path: Path, command: str) -> None:
-    """Make all plans, each by the command as a user types it; the model is traced once a model."""
-    plans: list[dict[str, Any]] = []
-    for model, (batch, budgets) in CASES.items():
+def plan(path: Path, command: str, models: list[str]) -> None:
+    """Make the plans of these models, each by the command as a user types it; those of others stay in the file."""
+    plans: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    plans = [row for row in plans if row["model"] not in models]
+    for model in models:
+        batch, budgets = CASES[model]
         make = f"{Path(__file__).parent / 'zoo.py'}:{model}__b{batch}"
         need = 0
         for budget in ("139GiB", *budgets):
             size = budget if budget not in PARTS else str(int(need * PARTS[budget]))
             begun = time.perf_counter()
             line = [*command.split(), "fit", make, "--budget", size, "--device", DEVICE, "--json"]
-            line += ["--python", sys.executable]
+            line += ["--python", os.environ.get("FIT_PLANS_PYTHON", sys.executable)]
             done = subprocess.run(line, capture_output=True, text=True, check=False)
             try:
                 found = json.loads(done.stdout)
@@ -227,6 +229,7 @@ def main() -> None:
     made = commands.add_parser("plan")
     made.add_argument("plans", type=Path)
     made.add_argument("--command", dest="line", default=f"{sys.executable} -m gpuheap")
+    made.add_argument("--model", dest="models", action="append", choices=CASES, help="may be repeated; all if left out")
     ran = commands.add_parser("run")
     ran.add_argument("plans", type=Path)
     ran.add_argument("out", type=Path)
@@ -244,7 +247,7 @@ def main() -> None:
     work.add_argument("beside", type=Path, nargs="?")
     options = parser.parse_args()
     if options.command == "plan":
-        plan(options.plans, options.line)
+        plan(options.plans, options.line, options.models or list(CASES))
     elif options.command == "run":
         run(options.plans, options.out, options.minutes, options.sac)
     elif options.command == "two":

@@ -1,13 +1,13 @@
 """The extension module: what the Rust crates do, for Python."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Final, Literal, final
 
 _Path = str | PathLike[str]
 _Moment = Literal["peak", "peak-reserved", "oom", "end"]
 
-__all__ = ["Monitor", "convert", "demo", "explain", "fit_plan", "html", "main", "save", "version"]
+__all__ = ["Monitor", "convert", "demo", "explain", "fit_plan", "fit_traced", "html", "main", "save", "version"]
 
 version: Final[str]
 """The version of gpuheap."""
@@ -71,6 +71,17 @@ def fit_plan(traces: str | bytes | Sequence[str | bytes], options: str, /) -> st
     - ``calibration``: where a calibration of the device is kept
 
     Raises :class:`gpuheap.Error` if a trace or an option cannot be used.
+    """
+
+def fit_traced(trace: Callable[[str, int | None], str | bytes], options: str, /) -> str:
+    """Return the plan, as JSON, for a program that ``trace`` traces when it is asked to.
+
+    ``trace`` is called in this thread with the levers to apply before, as a JSON list, and with a batch size, or None for
+    the program's own; it returns the trace. An exception of it for one trace among others is no reason to give up: it is
+    raised again only where there is no plan without that trace. ``options`` are those of :func:`fit_plan`.
+
+    Raises:
+        Error: the traces or the options cannot be used.
     """
 
 def demo() -> bytes:

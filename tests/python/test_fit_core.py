@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,3 +58,47 @@ def test_what_cannot_be_used_is_told(traces: bytes | None, options: str, message
     with pytest.raises(Error) as raised:
         _core.fit_plan(trace(8) if traces is None else traces, options)
     assert message in str(raised.value)
+
+
+def traced(give: Callable[[list[dict[str, Any]], int | None], bytes], **options: Any) -> dict[str, Any]:
+    found = _core.fit_traced(lambda levers, batch: give(json.loads(levers), batch), json.dumps(options))
+    result: dict[str, Any] = json.loads(found)
+    return result
+
+
+def test_a_program_is_traced_when_it_is_asked_for() -> None:
+    asked: list[tuple[int, int | None]] = []
+
+    def give(levers: list[dict[str, Any]], batch: int | None) -> bytes:
+        assert threading.current_thread() is threading.main_thread()
+        asked.append((len(levers), batch))
+        return trace(4 if levers or batch else 8)
+
+    found = traced(give, budget_bytes=1300 << 20)
+    # The program, half of its batch, and then plans, which this one says take little.
+    assert asked[:2] == [(0, None), (0, 4)] and len(asked) > 2 and all(count for count, _ in asked[2:])
+    assert found["verdict"] == "fits" and "the peak is of a trace with the plan applied" in found["notes"]
+    asked.clear()
+    assert traced(give)["plan"] == [] and asked == [(0, None), (0, 4)]
+    asked.clear()
+    assert traced(give, without=["all"])["plan"] == [] and asked == [(0, None)]
+
+
+def test_what_tracing_raises_comes_back() -> None:
+    def give(error: BaseException, first: bool, levers: list[dict[str, Any]], batch: int | None) -> bytes:
+        if first or batch or levers:
+            raise error
+        return trace(8)
+
+    with pytest.raises(ZeroDivisionError, match="the program's own"):
+        traced(functools.partial(give, ZeroDivisionError("the program's own"), True))
+    # Of one trace among others it is said, and the plan is by rules.
+    found = traced(functools.partial(give, ZeroDivisionError("not this one"), False), budget_bytes=1300 << 20)
+    assert any("could not be traced with the plan" in note and "not this one" in note for note in found["notes"])
+    for first in (True, False):
+        with pytest.raises(KeyboardInterrupt):
+            traced(functools.partial(give, KeyboardInterrupt(), first), budget_bytes=1300 << 20)
+    with pytest.raises(Error, match="the file is empty"):
+        traced(lambda levers, batch: b"")
+    with pytest.raises(TypeError):
+        traced(lambda levers, batch: 3)  # type: ignore[arg-type, return-value]

@@ -447,6 +447,21 @@ def test_what_cannot_be_applied_is_refused_and_nothing_is_changed(levers: Any, s
     assert not optimizer.state and "step" not in vars(optimizer)
 
 
+def test_a_second_plan_is_refused_and_a_failed_one_is_none() -> None:
+    model, optimizer, _ = program()
+    with pytest.raises(LeverError, match="has no module `nothing`"):
+        apply([{"lever": "checkpoint", "modules": ["nothing"]}], model, optimizer)
+    # This changes neither of them.
+    apply([{"lever": "allocator", "conf": "expandable_segments:True"}], model, optimizer)
+    apply([{"lever": "checkpoint", "modules": ["blocks.0"]}, {"lever": "accumulate", "factor": 2}], model, optimizer)
+    for levers in ([{"lever": "optimizer", "form": "for_loop"}], [{"lever": "checkpoint", "modules": ["blocks.1"]}]):
+        with pytest.raises(LeverError, match="has a plan already, with `checkpoint`, `accumulate`"):
+            apply(levers, model, optimizer)
+    other, _, _ = program()
+    with pytest.raises(LeverError, match="has a plan already"):
+        apply([{"lever": "accumulate", "factor": 2}], other, optimizer)
+
+
 def test_a_lever_that_fails_while_it_is_applied_takes_the_others_back(monkeypatch: pytest.MonkeyPatch) -> None:
     from gpuheap._fit.apply import accumulate
 

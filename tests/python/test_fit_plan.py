@@ -262,6 +262,34 @@ def test_predicted_and_real_as_a_table() -> None:
     assert lines[-1] == "It fits into 12.0 GiB."
 
 
+@pytest.mark.parametrize(
+    ("fixed", "best", "runs"),
+    # Bytes that nothing spares, and the largest part beside which the rest fits into 12 GiB.
+    [(8 * GIB, 0.5, 4), (11 * GIB, 0.125, 4), (13 * GIB, None, 1)],
+)
+def test_compiled_code_is_driven_until_it_fits(fixed: int, best: float | None, runs: int) -> None:
+    from gpuheap._fit.verify import drive, kept_part, with_part
+
+    plan = found({"lever": "compile", "activation_memory_budget": 1.0}, CHECKPOINT)
+    tried: list[dict[str, Any]] = []
+
+    def run(part: float) -> dict[str, Any]:
+        assert kept_part(with_part(plan, part)["plan"]) == part
+        return {"fits": True, "device_bytes": fixed + int(8 * GIB * part)}
+
+    driven = drive(run, 1.0, 12 * GIB, tried)
+    assert len(tried) == runs and tried[0]["activation_memory_budget"] == 0.0
+    assert (None if driven is None else driven[0]) == best
+    assert all(one["fits"] == (one["device_bytes"] <= 12 * GIB) for one in tried)
+    # Out of memory is as good as too much.
+    assert drive(lambda part: {"fits": part < 0.3, "device_bytes": 0}, 1.0, 12 * GIB, []) == (
+        0.25, {"fits": True, "device_bytes": 0},
+    )  # fmt: skip
+    assert kept_part(plan["plan"]) == 1.0 and kept_part([CHECKPOINT]) is None
+    answer = {"predicted": PEAK | {"step_us": 0.0}, "real": {**PEAK, "step_us": 0.0}, "fits": True, "tried": tried}
+    assert "activation_memory_budget 0: " in text_of({**answer, "budget_bytes": 12 * GIB})
+
+
 def test_what_is_learnt_is_kept_with_what_was_known(tmp_path: Path) -> None:
     from gpuheap._fit.verify import _learnt
 
@@ -281,6 +309,8 @@ def test_what_is_learnt_is_kept_with_what_was_known(tmp_path: Path) -> None:
     path.write_text("broken")
     assert (_learnt(plan, real, path) or {})["runs"] == 1
     assert _learnt(plan, {**real, "fits": False}, path) is None
+    compiled = [{"lever": "compile", "activation_memory_budget": 0.5}]
+    assert _learnt({**plan, "plan": compiled}, real, path) is None
 
 
 TRAIN = """
@@ -313,7 +343,7 @@ def test_a_run_in_a_process_of_its_own(tmp_path: Path) -> None:
 def can_plan() -> bool:
     from gpuheap import _core
 
-    return HAS_TORCH and hasattr(_core, "fit_plan")
+    return HAS_TORCH and hasattr(_core, "fit_traced")
 
 
 @pytest.mark.skipif(not can_plan(), reason="needs PyTorch, and a core that plans")
@@ -324,6 +354,7 @@ def test_planning_from_a_function(tmp_path: Path) -> None:
     must = [{"lever": "accumulate", "factor": 2}]
     plan = gpuheap.fit(f"{tmp_path / 'train.py'}:make", "40GiB", device="H200", must=must)
     assert {"lever": "accumulate", "factor": 2} in plan.levers
+    assert "the peak is of a trace with the plan applied" in plan.notes
     with pytest.raises(gpuheap.Error, match="has no 'nothing'"):
         gpuheap.fit(f"{tmp_path / 'train.py'}:nothing", "1GiB", device="H200")
 
@@ -344,6 +375,7 @@ def test_arguments_that_make_no_sense() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
+        ({"budget": 0}, "`budget` is 0: nothing fits into no memory"),
         ({"gpus": 0}, "`gpus` is 0, expected 1 to 4096"),
         ({"gpus": "2"}, "`gpus` is '2', expected a whole number"),
         ({"batch": 0}, "`batch` is 0, expected 1 to"),

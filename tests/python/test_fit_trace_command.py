@@ -118,6 +118,12 @@ def test_bad_input(folder: Path) -> None:
     assert not (folder / "t.json").exists()
 
 
+def test_an_interruption_is_no_traceback(folder: Path) -> None:
+    (folder / "train.py").write_text(f"{PROGRAM}\ndef stops():\n    raise KeyboardInterrupt\n")
+    done = run(folder, "trace", "train.py:stops", "--out", "t.json")
+    assert done.returncode == 130 and "error: interrupted" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_a_thread_that_never_ends_is_not_waited_for(folder: Path) -> None:
     (folder / "train.py").write_text(
         f"{PROGRAM}\nimport threading\nthreading.Thread(target=threading.Event().wait).start()\n"

@@ -28,73 +28,150 @@ const POINTS: usize = 12;
 /// Answers for a model whose traces are `variants`, of which the first is the model as it is. `progress` hears how many of
 /// how many combinations of levers are worked out.
 pub fn fit(variants: &[Variant], options: &FitOptions, progress: &mut dyn FnMut(usize, usize)) -> Result<Fit, Error> {
-    let mut planner = Planner::new(variants, &options.device, options.calibration.as_ref(), &options.limits)?;
-    let answer = {
+    let mut fitter = Fitter::new(variants, options)?;
+    let answer = fitter.answer(progress)?;
+    Ok(fitter.complete(answer.fit))
+}
+
+/// An answer, and the plan in it as the planner has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) fit: Fit,
+    pub(crate) found: Option<Found>,
+}
+
+/// Answers about one model, which get better with what traces of its plans say.
+pub(crate) struct Fitter<'a> {
+    planner: Planner<'a>,
+    frame: Frame<'a>,
+    variants: &'a [Variant],
+    explored: bool,
+    /// Plans that were traced, and what they took.
+    traced: Vec<(Vec<Lever>, Peak)>,
+}
+
+impl<'a> Fitter<'a> {
+    pub(crate) fn new(variants: &'a [Variant], options: &'a FitOptions) -> Result<Self, Error> {
+        let planner = Planner::new(variants, &options.device, options.calibration.as_ref(), &options.limits)?;
         let frame = Frame::new(variants, options);
-        if options.limits.set.is_empty() && options.limits.gpus <= 1 {
-            let (program, replayed, time) = planner.baseline()?;
-            let baseline = frame.peak(&program, &replayed, time);
-            if baseline.high <= frame.budget && !options.front {
-                let fits = frame.answer(Verdict::Fits, baseline.clone(), baseline, phases(&replayed));
-                return Ok(fits);
+        Ok(Self { planner, frame, variants, explored: false, traced: Vec::new() })
+    }
+
+    /// The budget of one device, in bytes.
+    pub(crate) fn budget(&self) -> u64 {
+        self.frame.budget
+    }
+
+    /// What a trace with the plan of an answer came to.
+    pub(crate) fn learn(&mut self, answer: &Answer, peak: Peak) {
+        if let Some(found) = &answer.found {
+            self.planner.correct(found, peak.reserved_bytes);
+            self.traced.push((found.levers.clone(), peak));
+        }
+    }
+
+    /// Whether a plan was traced.
+    pub(crate) fn is_traced(&self, answer: &Answer) -> bool {
+        answer.found.as_ref().is_some_and(|found| self.traced.iter().any(|(levers, _)| *levers == found.levers))
+    }
+
+    pub(crate) fn answer(&mut self, progress: &mut dyn FnMut(usize, usize)) -> Result<Answer, Error> {
+        let options = self.frame.options;
+        let is_given = !options.limits.set.is_empty() || options.limits.gpus > 1;
+        if !is_given && !self.explored {
+            let (program, replayed, time) = self.planner.baseline()?;
+            let baseline = self.frame.peak(&program, &replayed, time);
+            if baseline.high <= self.frame.budget && !options.front {
+                let fit = self.frame.answer(Verdict::Fits, baseline.clone(), baseline, phases(&replayed));
+                return Ok(Answer { fit, found: None });
             }
         }
-        frame
-    };
-    planner.explore(progress);
-    if planner.count() == 0
-        && let [first, ..] = options.limits.set.as_slice()
-    {
-        let why = "no plan for this model has all the levers that were asked for".to_owned();
-        return Err(Error::Lever { lever: first.name().to_owned(), why });
+        if !std::mem::replace(&mut self.explored, true) {
+            self.planner.explore(progress);
+        }
+        self.explored(is_given)
     }
-    let (program, replayed, time) = planner.baseline()?;
-    let baseline = answer.peak(&program, &replayed, time);
-    drop(program);
-    let smallest = planner.smallest();
-    let smallest_bytes = smallest.as_ref().map(|found| answer.high(answer.device_bytes(&found.replayed)));
-    let as_is = options.limits.set.is_empty() && options.limits.gpus <= 1 && baseline.high <= answer.budget;
-    let found = if as_is {
-        None
-    } else {
-        answer.cap().and_then(|cap| {
-            let least = || smallest.clone().filter(|found| found.replayed.reserved <= cap);
-            planner.fastest(cap).or_else(least)
-        })
-    };
-    let mut result = match (as_is, &found) {
-        (true, _) => answer.answer(Verdict::Fits, baseline.clone(), baseline, phases(&replayed)),
-        (false, Some(found)) => answer.planned(&planner, found, Verdict::Fits, baseline),
-        (false, None) => match smallest.as_ref().filter(|_| options.budget.is_some()) {
-            Some(found) => answer.too_large(&planner, found, baseline),
-            None => answer.answer(Verdict::DoesNotFit, baseline.clone(), baseline, phases(&replayed)),
-        },
-    };
-    result.smallest_budget_bytes = smallest_bytes;
-    let blocks = planner.blocks();
-    result.optimality = optimality(found.as_ref().or(smallest.as_ref()), planner.count(), blocks, as_is);
-    if options.front {
-        result.front = answer.front(&planner, result.baseline.high, smallest_bytes);
+
+    /// The answer, once all combinations are worked out.
+    fn explored(&self, is_given: bool) -> Result<Answer, Error> {
+        let (planner, frame) = (&self.planner, &self.frame);
+        let options = frame.options;
+        if planner.count() == 0
+            && let [first, ..] = options.limits.set.as_slice()
+        {
+            let why = "no plan for this model has all the levers that were asked for".to_owned();
+            return Err(Error::Lever { lever: first.name().to_owned(), why });
+        }
+        let (program, replayed, time) = planner.baseline()?;
+        let baseline = frame.peak(&program, &replayed, time);
+        drop(program);
+        let smallest = planner.smallest();
+        let smallest_bytes =
+            smallest.as_ref().map(|found| frame.high(planner.reserved(found).saturating_add(frame.outside)));
+        let as_is = !is_given && baseline.high <= frame.budget;
+        let found = if as_is {
+            None
+        } else {
+            frame.cap().and_then(|cap| {
+                let least = || smallest.clone().filter(|found| planner.reserved(found) <= cap);
+                planner.fastest(cap).or_else(least)
+            })
+        };
+        let mut result = match (as_is, &found) {
+            (true, _) => frame.answer(Verdict::Fits, baseline.clone(), baseline, phases(&replayed)),
+            (false, Some(found)) => frame.planned(planner, found, Verdict::Fits, baseline, self.traced(found)),
+            (false, None) => match smallest.as_ref().filter(|_| options.budget.is_some()) {
+                Some(found) => frame.too_large(planner, found, baseline, self.traced(found)),
+                None => frame.answer(Verdict::DoesNotFit, baseline.clone(), baseline, phases(&replayed)),
+            },
+        };
+        result.smallest_budget_bytes = smallest_bytes;
+        let blocks = planner.blocks();
+        result.optimality = optimality(found.as_ref().or(smallest.as_ref()), planner.count(), blocks, as_is);
+        result.notes.extend(self.advice(blocks, result.verdict));
+        let found = if as_is { None } else { found.or(smallest.filter(|_| options.budget.is_some())) };
+        Ok(Answer { fit: result, found })
     }
-    if blocks == 0 {
-        result.notes.push(
-            "no chain of blocks was found: activation checkpointing works on numbered parts of a model, such as \
-             `layers.0`"
+
+    /// The last answer, with time against memory if that was asked for.
+    pub(crate) fn complete(&self, mut fit: Fit) -> Fit {
+        if self.frame.options.front {
+            fit.front = self.frame.front(&self.planner, fit.baseline.high, fit.smallest_budget_bytes);
+        }
+        fit
+    }
+
+    /// What a trace with the plan applied took, if there is one.
+    fn traced(&self, found: &Found) -> Option<&Peak> {
+        self.traced.iter().rev().find(|(levers, _)| *levers == found.levers).map(|(_, peak)| peak)
+    }
+
+    /// What stood in the way of a better plan.
+    fn advice(&self, blocks: usize, verdict: Verdict) -> Vec<String> {
+        let mut notes = Vec::new();
+        if blocks == 0 {
+            notes.push(
+                "no chain of blocks was found: activation checkpointing works on numbered parts of a model, such as \
+                 `layers.0`"
+                    .to_owned(),
+            );
+        }
+        if verdict == Verdict::Fits {
+            return notes;
+        }
+        let Some(family) = self.variants.first().map(|variant| &variant.family) else { return notes };
+        if family.largest().is_some_and(normalizes_over_batches) {
+            notes.push(
+                "batches are normalized as a whole, so smaller ones would give other results: `--allow accumulate` tries \
+                 them"
                 .to_owned(),
-        );
+            );
+        }
+        if !family.scales() {
+            notes.push("the model was traced at one batch size: accumulation was not tried".to_owned());
+        }
+        notes
     }
-    let normalizes = variants.first().and_then(|variant| variant.family.largest()).is_some_and(normalizes_over_batches);
-    if normalizes && result.verdict != Verdict::Fits {
-        result.notes.push(
-            "batches are normalized as a whole, so smaller ones would give other results: `--allow accumulate` tries them"
-                .to_owned(),
-        );
-    }
-    let one_size = variants.first().is_some_and(|variant| !variant.family.scales());
-    if one_size && result.verdict != Verdict::Fits {
-        result.notes.push("the model was traced at one batch size: accumulation was not tried".to_owned());
-    }
-    Ok(result)
 }
 
 fn phases(replayed: &Replayed) -> Vec<PhaseReport> {
@@ -249,10 +326,19 @@ impl<'a> Frame<'a> {
         notes
     }
 
-    fn planned(&self, planner: &Planner<'_>, found: &Found, verdict: Verdict, baseline: Peak) -> Fit {
-        let peak = match planner.program(found) {
-            Some(program) => self.peak(&program, &found.replayed, found.time),
-            None => baseline.clone(),
+    fn planned(
+        &self,
+        planner: &Planner<'_>,
+        found: &Found,
+        verdict: Verdict,
+        baseline: Peak,
+        traced: Option<&Peak>,
+    ) -> Fit {
+        let peak = match (traced, planner.program(found)) {
+            // The time is by rules: a trace has no operators of a fused optimizer, nor copies.
+            (Some(traced), _) => Peak { step_us: found.time.total_us, ..traced.clone() },
+            (None, Some(program)) => self.peak(&program, &found.replayed, found.time),
+            (None, None) => baseline.clone(),
         };
         let mut fit = self.answer(verdict, baseline, peak, phases(&found.replayed));
         fit.plan = found
@@ -275,8 +361,8 @@ impl<'a> Frame<'a> {
 
     /// No plan keeps to the budget: the smallest there is, and the rest on the host, if the budget holds at least what
     /// operators work on at once.
-    fn too_large(&self, planner: &Planner<'_>, found: &Found, baseline: Peak) -> Fit {
-        let mut fit = self.planned(planner, found, Verdict::DoesNotFit, baseline);
+    fn too_large(&self, planner: &Planner<'_>, found: &Found, baseline: Peak, traced: Option<&Peak>) -> Fit {
+        let mut fit = self.planned(planner, found, Verdict::DoesNotFit, baseline, traced);
         let over = fit.peak.high.saturating_sub(self.budget);
         let program = planner.program(found);
         let working = program.as_ref().map_or(u64::MAX, largest_call);
@@ -326,7 +412,7 @@ impl<'a> Frame<'a> {
             let budget = most - span * point / (POINTS as u64 - 1);
             let cap = budget.saturating_sub(self.outside).saturating_sub(self.unbounded);
             let Some(found) = planner.fastest(share(cap, 1.0 / (1.0 + self.error))) else { continue };
-            let needs = self.high(self.device_bytes(&found.replayed));
+            let needs = self.high(planner.reserved(&found).saturating_add(self.outside));
             let step_us = found.time.total_us;
             // A point that is no faster than one with less memory is on no front.
             while front.last().is_some_and(|last| last.step_us >= step_us && last.budget_bytes >= needs) {

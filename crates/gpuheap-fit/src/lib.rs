@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod blocks;
+mod confirm;
 pub mod cost;
 pub mod device;
 mod error;
@@ -20,6 +21,7 @@ mod program;
 pub mod replay;
 pub mod scale;
 pub mod trace;
+mod tracer;
 
 pub use error::Error;
 pub use fit::{
@@ -28,6 +30,7 @@ pub use fit::{
 pub use levers::Lever;
 pub use program::{Program, Slot, Step};
 pub use trace::Trace;
+pub use tracer::{Tracer, fit_traced};
 
 /// The JSON Schema (draft 2020-12) of a [`Fit`].
 pub const JSON_SCHEMA: &str = include_str!("../schema/fit.schema.json");

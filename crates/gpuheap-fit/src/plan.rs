@@ -6,6 +6,7 @@
 
 mod asked;
 mod chain;
+mod corrections;
 mod prepare;
 mod search;
 mod variants;

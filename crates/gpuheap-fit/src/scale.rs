@@ -5,9 +5,11 @@
 //! storage does not. So sizes are interpolated storage by storage and the program is replayed at the new size: two
 //! traces are enough for batches, three for sequences, whose attention grows with the square.
 
+mod align;
+
 use crate::error::Error;
 use crate::program::{Program, Slot};
-use crate::trace::{Call, Event, Trace};
+use crate::trace::{Call, Class, Event, Trace};
 
 /// Traces of one model at several sizes.
 #[derive(Clone, Debug)]
@@ -17,7 +19,7 @@ pub struct Family {
 }
 
 impl Family {
-    /// Traces at different batch sizes. They have to be alike in all but sizes.
+    /// Traces at different batch sizes. They have to be alike in all but sizes and scratch memory.
     pub fn new(traces: Vec<Trace>) -> Result<Self, Error> {
         Self::over(traces.into_iter().map(|trace| (trace.batch.size, trace)).collect())
     }
@@ -26,6 +28,14 @@ impl Family {
     pub fn over(mut traces: Vec<(u64, Trace)>) -> Result<Self, Error> {
         traces.sort_by_key(|&(size, _)| size);
         traces.dedup_by_key(|&mut (size, _)| size);
+        let differ =
+            |traces: &[(u64, Trace)]| traces.windows(2).any(|pair| difference(&pair[0].1, &pair[1].1).is_some());
+        if differ(&traces) {
+            let aligned = align::align(&traces.iter().map(|(_, trace)| trace).collect::<Vec<_>>());
+            for ((_, trace), aligned) in traces.iter_mut().zip(aligned.into_iter().flatten()) {
+                *trace = aligned;
+            }
+        }
         for pair in traces.windows(2) {
             if let Some(how) = difference(&pair[0].1, &pair[1].1) {
                 return Err(Error::Unlike { first: pair[0].0, second: pair[1].0, how });
@@ -68,8 +78,10 @@ impl Family {
             values.zip(&weights).map(|(value, weight)| value * weight).sum::<f64>()
         };
         for (index, storage) in result.storages.iter_mut().enumerate() {
-            let same = self.traces.iter().all(|(_, trace)| trace.storages[index].bytes == storage.bytes);
-            if !same {
+            let all = || self.traces.iter().map(|(_, trace)| trace.storages[index].bytes);
+            if storage.class == Class::Workspace && all().any(|bytes| bytes == 0) {
+                storage.bytes = self.nearest(size, index);
+            } else if all().any(|bytes| bytes != storage.bytes) {
                 let bytes = mix(&mut self.traces.iter().map(|(_, trace)| trace.storages[index].bytes as f64));
                 storage.bytes = whole(bytes);
             }
@@ -86,6 +98,16 @@ impl Family {
             result.batch.size = size;
         }
         Ok(result)
+    }
+
+    /// Scratch memory that some of the sizes have and others have not: as at the traced size that is nearest, in
+    /// proportion. Which way a kernel takes between two traced sizes is not known.
+    fn nearest(&self, size: u64, index: usize) -> u64 {
+        let far = |traced: u64| (size as f64 / traced.max(1) as f64).ln().abs();
+        let nearest = self.traces.iter().min_by(|one, other| far(one.0).total_cmp(&far(other.0)));
+        nearest.map_or(0, |(traced, trace)| {
+            whole(trace.storages[index].bytes as f64 * size as f64 / (*traced).max(1) as f64)
+        })
     }
 
     /// Lagrange's weights of the traced sizes at `size`.

@@ -9,6 +9,8 @@ use pyo3::prelude::*;
 pub(crate) struct Failure {
     message: String,
     hint: Option<String>,
+    /// What Python raised when it was asked, which is raised again.
+    raised: Option<PyErr>,
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "what `map_err` takes")]
@@ -20,7 +22,7 @@ impl Failure {
             let _ = write!(message, "\n  cause: {error}");
             cause = error.source();
         }
-        Self { message, hint }
+        Self { message, hint, raised: None }
     }
 
     pub(crate) fn import(error: gpuheap_import::Error) -> Self {
@@ -54,22 +56,30 @@ impl Failure {
     }
 
     pub(crate) fn write(path: &std::path::Path, cause: &std::io::Error) -> Self {
-        Self { message: format!("Failed to write `{}`\n  cause: {cause}", path.display()), hint: None }
+        Self { message: format!("Failed to write `{}`\n  cause: {cause}", path.display()), hint: None, raised: None }
     }
 
     /// An argument that cannot be used.
     pub(crate) fn use_of(name: &str, value: &str, cause: &dyn Display) -> Self {
-        Self { message: format!("Failed to read `{value}` as `{name}`\n  cause: {cause}"), hint: None }
+        Self { message: format!("Failed to read `{value}` as `{name}`\n  cause: {cause}"), hint: None, raised: None }
+    }
+
+    /// What Python raised when it was asked something.
+    pub(crate) fn raised(error: PyErr, message: String) -> Self {
+        Self { message, hint: None, raised: Some(error) }
     }
 
     /// A defect of ours.
     pub(crate) fn defect(what: &str) -> Self {
         let hint = "this is a defect of gpuheap; a report with the recording would help".to_owned();
-        Self { message: format!("Failed in an unforeseen way\n  cause: {what}"), hint: Some(hint) }
+        Self { message: format!("Failed in an unforeseen way\n  cause: {what}"), hint: Some(hint), raised: None }
     }
 
     /// The exception `gpuheap.Error`.
     pub(crate) fn into_error(self, py: Python<'_>) -> PyErr {
+        if let Some(raised) = self.raised {
+            return raised;
+        }
         let made = || -> PyResult<PyErr> {
             let class = py.import("gpuheap.errors")?.getattr("Error")?;
             Ok(PyErr::from_value(class.call1((self.message, self.hint))?))

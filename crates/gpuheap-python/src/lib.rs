@@ -48,6 +48,7 @@ mod core_module {
         PyModuleMethods as _, PyResult, Python, Source, files, fit, options, own, page, read, record, work,
         write_recording,
     };
+    use pyo3::exceptions::PyException;
     use pyo3::pyfunction;
     use pyo3::types::PyBytes;
 
@@ -131,6 +132,23 @@ mod core_module {
     #[pyo3(signature = (traces, options, /))]
     fn fit_plan(py: Python<'_>, traces: fit::Traces, options: String) -> PyResult<String> {
         work::run(py, move |_| fit::plan(&traces, &options))
+    }
+
+    #[pyfunction]
+    #[pyo3(signature = (trace, options, /))]
+    fn fit_traced(py: Python<'_>, trace: Py<PyAny>, options: String) -> PyResult<String> {
+        let mut answer = move |py: Python<'_>, (levers, batch): fit::Question| -> PyResult<fit::Answer> {
+            match trace.call1(py, (levers, batch)) {
+                Ok(found) => Ok(Ok(found.extract(py)?)),
+                // Interruptions end all; an error may be about this trace only.
+                Err(error) if error.is_instance_of::<PyException>(py) => {
+                    let text = error.value(py).to_string();
+                    Ok(Err((error, text)))
+                }
+                Err(error) => Err(error),
+            }
+        };
+        work::converse(py, &mut answer, move |_, asker| fit::traced(asker, &options))
     }
 
     #[pyfunction]

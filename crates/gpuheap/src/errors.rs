@@ -121,7 +121,7 @@ pub(crate) enum Error {
     Run(crate::run::Error),
     /// A model cannot be fitted.
     #[error(transparent)]
-    Fit(gpuheap_fit::Error),
+    Fit(#[from] gpuheap_fit::Error),
     /// A model cannot be traced, or a plan not verified.
     #[error(transparent)]
     Child(crate::fit::error::ChildError),

@@ -8,6 +8,8 @@ use gpuheap_record::Bytes;
 
 /// Work that is done sooner shows nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// After so many seconds without a word it is said how long it is.
+const SILENCE: u64 = 3;
 /// The time between two changes of the line.
 const INTERVAL: Duration = Duration::from_millis(100);
 
@@ -19,13 +21,15 @@ pub(crate) struct Progress {
     shown: bool,
     start: Instant,
     last: Instant,
+    /// What a child said last, and when.
+    doing: Option<(String, Instant)>,
 }
 
 impl Progress {
     pub(crate) fn new(path: &Path, quiet: bool) -> Self {
         let now = Instant::now();
         let on = !quiet && stderr().is_terminal();
-        Self { name: name(path), on, shown: false, start: now, last: now }
+        Self { name: name(path), on, shown: false, start: now, last: now, doing: None }
     }
 
     /// Other work starts, on another file.
@@ -65,8 +69,22 @@ impl Progress {
 
     /// A child says what it is doing.
     pub(crate) fn doing(&mut self, what: &str) {
+        let line = shorten_line(&gpuheap_report::sanitize(what));
         if self.due() || self.shown {
-            self.show(&shorten_line(&gpuheap_report::sanitize(what)));
+            self.show(&line);
+        }
+        self.doing = Some((line, Instant::now()));
+    }
+
+    /// A child says nothing: what it is waited for, and for how long.
+    pub(crate) fn waiting(&mut self) {
+        let Some((line, since)) = &self.doing else { return };
+        let seconds = since.elapsed().as_secs();
+        if seconds >= SILENCE {
+            let line = format!("{line}, for {seconds} s (Ctrl-C ends it)");
+            if self.due() {
+                self.show(&line);
+            }
         }
     }
 
@@ -95,6 +113,7 @@ impl Progress {
 
     /// Takes the line away.
     pub(crate) fn clear(&mut self) {
+        self.doing = None;
         if std::mem::take(&mut self.shown) {
             self.write("\r\x1b[K");
         }

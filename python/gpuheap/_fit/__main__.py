@@ -19,7 +19,11 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["verify"]:
         code: int = import_module("gpuheap._fit.verify").main(arguments[1:])
         return code
-    print("usage: python -m gpuheap._fit {trace,verify} ...", file=sys.stderr)
+    if arguments[:1] == ["calibrate"]:
+        from gpuheap._fit.calibrate import main as calibrate
+
+        return calibrate(arguments[1:])
+    print("usage: python -m gpuheap._fit {trace,verify,calibrate} ...", file=sys.stderr)
     return 2
 
 
@@ -32,4 +36,10 @@ def _leave(code: int) -> None:
 
 
 if __name__ == "__main__":
-    _leave(main(sys.argv[1:]))
+    try:
+        code = main(sys.argv[1:])
+    except KeyboardInterrupt:
+        # As a shell says it of a program that Ctrl-C has ended.
+        print("\nerror: interrupted", file=sys.stderr)
+        code = 130
+    _leave(code)

@@ -80,18 +80,31 @@ def to_device(batch: Any) -> Any:
 
 
 def size_of(batch: Any) -> int:
-    """How many samples: the first size that most of its tensors share, or the length of a list of samples."""
-    if isinstance(batch, (tuple, list)) and batch and isinstance(batch[0], list):
-        return len(batch[0])
+    """How many samples: the first size that most of its tensors share, or the length of its lists of samples."""
+    samples = _lists(batch)
+    if samples:
+        return len(samples[0])
     found = Counter(int(tensor.shape[0]) for _, tensor in leaves(batch) if tensor.dim())
     return found.most_common(1)[0][0] if found else 1
+
+
+def _lists(batch: Any) -> list[list[Any]]:
+    """The lists that have one entry for each sample, as detection models take pictures and their boxes; else none."""
+    if isinstance(batch, (tuple, list)):
+        return [one for one in batch if isinstance(one, list)] if batch and isinstance(batch[0], list) else []
+    if not isinstance(batch, Mapping):
+        return []
+    found = [one for one in batch.values() if isinstance(one, list) and one]
+    # A list of tensors alone may be one of fields.
+    of_objects = any(isinstance(one[0], Mapping) for one in found)
+    return found if of_objects and len({len(one) for one in found}) == 1 else []
 
 
 def resized(batch: Any, size: int) -> Any:
     """The batch with another number of samples: every first dimension that is its size.
 
     Raises:
-        TraceError: nothing in it has this dimension, or it is a list of samples.
+        TraceError: nothing in it has this dimension.
     """
     import torch
 
@@ -108,11 +121,16 @@ def resized(batch: Any, size: int) -> Any:
             return torch.empty(shape, dtype=tensor.dtype, device=tensor.device).requires_grad_(tensor.requires_grad)
         return tensor
 
-    if isinstance(batch, (tuple, list)) and batch and isinstance(batch[0], list):
-        raise TraceError(
-            "a batch that lists its samples cannot be made larger or smaller",
-            "Return a function of the batch size from make() instead of a batch.",
-        )
+    lists = {id(one) for one in _lists(batch)}
+    if lists:
+        # Samples can differ in size: the first ones, and over again.
+        def other(one: Any) -> Any:
+            return [one[at % len(one)] for at in range(size)] if id(one) in lists else one
+
+        if isinstance(batch, Mapping):
+            return {key: other(value) for key, value in batch.items()}
+        parts = [other(one) for one in batch]
+        return tuple(parts) if isinstance(batch, tuple) else parts
     made = mapped(batch, change)
     if not changed:
         raise TraceError("no tensor of the batch has the batch size as its first dimension")

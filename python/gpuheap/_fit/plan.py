@@ -136,11 +136,14 @@ class Plan:
     def verify(self, make: Callable[[], Any] | str | None = None, *, steps: int = 5) -> dict[str, Any]:
         """Run the plan for some steps on the GPU, in a process of its own; what it took, beside what was predicted.
 
+        With the lever `compile`, whose effect no trace tells, its `activation_memory_budget` is lowered until what the
+        run takes keeps to the budget; the plan then has the largest that does.
+
         Raises:
             Error: there is no GPU, or the program cannot be found again or fails.
         """
         from gpuheap._fit.planning import source_of
-        from gpuheap._fit.verify import verify
+        from gpuheap._fit.verify import verify, with_part
 
         source = (self._found.get("source") or {}).get("make")
         found = source_of(make) if make is not None else source
@@ -150,6 +153,10 @@ class Plan:
                 'Put it into a file, and give it as text: `plan.verify("train.py:make")`.',
             )
         self.verified = verify(self._found, found, steps=steps)
+        part = self.verified.get("activation_memory_budget")
+        if part is not None:
+            # What was found to fit is what is applied.
+            self._found = with_part(self._found, part)
         return self.verified
 
     def as_dict(self) -> dict[str, Any]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpuheap._fit.plan import Plan
 from gpuheap.errors import Error
 
-__all__ = ["plan_for", "source_of", "traces_of"]
+__all__ = ["plan_for", "source_of", "trace_of"]
 
-# Levers whose effect only a trace with them can tell.
-_TRACED = ("autocast", "parameters", "compile", "quantize", "prune", "sparse24", "inference_mode")
 _DEVICE = "H200"
 _LEVERS = (
     "accumulate", "allocator", "autocast", "parameters", "optimizer", "optimizer_state", "offload_optimizer", "loss",
@@ -39,16 +37,16 @@ def plan_for(make: Callable[[], Any] | str, options: Mapping[str, Any]) -> Plan:
     options = {name: value for name, value in options.items() if value is not None}
     _check(options)
     options.setdefault("device", _device_here() or _DEVICE)
-    variants = _variants(options)
-    sizes = "accumulate" not in options["without"] and "all" not in options["without"]
-    sizes = sizes or options["gpus"] > 1 or any(lever.get("lever") == "accumulate" for lever in options["set"])
+    if not hasattr(_core, "fit_traced"):
+        raise Error("this build of gpuheap cannot plan", "Install it anew: `pip install .` in its folder.")
     # Tracing leaves torch without its devices, so that it is done in a process that does nothing else.
     with Isolate(env={"CUDA_VISIBLE_DEVICES": ""}) as own:
-        texts = own.call(traces_of, make, options.get("batch"), variants, sizes, source_of(make))
-    if not hasattr(_core, "fit_plan"):
-        raise Error("this build of gpuheap cannot plan", "Install it anew: `pip install .` in its folder.")
-    found = json.loads(_core.fit_plan(texts, json.dumps(options)))
-    return Plan(found)
+
+        def traced(levers: str, batch: int | None) -> str:
+            return own.call(trace_of, make, batch, levers, source_of(make))
+
+        # Which traces there have to be is said there: of the program as it is, at half its batch, with the plan.
+        return Plan(json.loads(_core.fit_traced(traced, json.dumps(options))))
 
 
 def _check(options: Mapping[str, Any]) -> None:
@@ -59,6 +57,8 @@ def _check(options: Mapping[str, Any]) -> None:
         ValueError: a number is out of its range.
         Error: an option has a name that there is not.
     """
+    if options.get("budget_bytes") == 0:
+        raise ValueError("`budget` is 0: nothing fits into no memory; leave it out for all of the device")
     for name, most in (("gpus", 4096), ("batch", 1 << 32)):
         value = options.get(name, 1)
         if not isinstance(value, int) or isinstance(value, bool):
@@ -74,43 +74,13 @@ def _check(options: Mapping[str, Any]) -> None:
             raise Error(f"`must` has the lever `{lever.get('lever')}`, which is none of {', '.join(_LEVERS)}")
 
 
-def _variants(options: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
-    """What is traced: the program as it is, with the levers that it must have, and with those it may have."""
-    must = [dict(lever) for lever in options["set"] if lever.get("lever") in _TRACED]
-    variants: list[list[dict[str, Any]]] = [[]]
-    if must:
-        variants.append(must)
-    for name in ("autocast", "parameters"):
-        if name in options["allow"]:
-            variants.append([{"lever": name, "dtype": "bfloat16"}])
-    return variants
-
-
-def traces_of(
-    make: Callable[[], Any] | str,
-    batch: int | None,
-    variants: Sequence[Sequence[Mapping[str, Any]]],
-    sizes: bool,
-    source: str | None,
-) -> list[str]:
-    """Runs in the process that traces: the traces, as JSON. Two batch sizes tell about all others."""
-    from gpuheap._fit.errors import TraceError
+def trace_of(make: Callable[[], Any] | str, batch: int | None, levers: str, source: str | None) -> str:
+    """Runs in the process that traces: the trace as JSON, with levers, a list as JSON, applied before."""
     from gpuheap._fit.load import load
     from gpuheap._fit.trace import trace
 
     function = load(make) if isinstance(make, str) else make
-    texts: list[str] = []
-    for levers in variants:
-        whole = trace(function, batch=batch, levers=levers, source=source)
-        texts.append(json.dumps(whole))
-        size = int(whole["batch"]["size"])
-        if sizes and size >= 2:
-            try:
-                texts.append(json.dumps(trace(function, batch=size // 2, levers=levers, source=source)))
-            except TraceError:
-                # A batch that cannot be halved is no reason to give no answer.
-                continue
-    return texts
+    return json.dumps(trace(function, batch=batch, levers=json.loads(levers), source=source))
 
 
 def source_of(make: Callable[[], Any] | str) -> str | None:

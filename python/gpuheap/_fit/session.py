@@ -165,6 +165,11 @@ class Session:
             self._applied = apply(levers, program.model, optimizer, loss=program.step or program.loss)
         program.model = self._applied.model
         program.optimizer = self._applied.optimizer
+        if any(lever.get("lever") == "compile" for lever in levers):
+            # It is run as it is: which activations the partitioner keeps, and which operators the compiler joins, are
+            # not known. Compiled code gives all gradients at once, beside those of the passes before.
+            trained = sum(one.numel() * one.element_size() for one in program.model.parameters() if one.requires_grad)
+            self._recorder.unknown_at("torch.compile, traced as if it were not there", "the model", trained)
 
     def _module_name(self) -> str:
         return self._modules.name(self._recorder.module) if self._modules is not None else "the program"

@@ -8,12 +8,13 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gpuheap._bytes import bytes_text
 from gpuheap._fit.form import read
+from gpuheap._fit.known_device import keep, kept
 from gpuheap.errors import Error
 
 __all__ = ["command_of", "main", "run_plan", "verify"]
@@ -24,6 +25,8 @@ _HANGS_AFTER_S = 1800
 _ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 # What a run counts against all that were before it.
 _HALF = 0.5
+# Runs between none of the activations and too many, beside one with none.
+_HALVINGS = 3
 
 
 def main(arguments: list[str]) -> int:
@@ -68,21 +71,80 @@ def verify(
     """
     _require_gpus(plan)
     real = run_plan(plan, make, steps=steps)
-    predicted = {**plan.get("peak", {}), "step_us": plan.get("step_us", 0.0)}
     budget = int(plan.get("budget_bytes", 0))
+    tried: list[dict[str, Any]] = []
+    start = kept_part(plan.get("plan", ()))
+    if start is not None and budget and not _within(real, budget):
+        driven = drive(lambda part: run_plan(with_part(plan, part), make, steps=steps), start, budget, tried)
+        if driven is not None:
+            part, real = driven
+            plan = with_part(plan, part)
+    predicted = {**plan.get("peak", {}), "step_us": plan.get("step_us", 0.0)}
     learnt = _learnt(plan, real, calibration)
     if calibration is not None and learnt is not None:
-        _write(Path(calibration), learnt)
+        keep(Path(calibration), learnt)
     return {
         "schema": "gpuheap.fit.verify/1",
-        "fits": bool(real["fits"] and (not budget or real["device_bytes"] <= budget)),
+        "fits": _within(real, budget),
         "budget_bytes": budget,
         "predicted": {
             name: predicted.get(name, 0) for name in ("allocated_bytes", "reserved_bytes", "device_bytes", "step_us")
         },
         "real": real,
         "calibration": learnt,
+        "activation_memory_budget": kept_part(plan.get("plan", ())) if tried else None,
+        "tried": tried,
     }
+
+
+def _within(real: Mapping[str, Any], budget: int) -> bool:
+    return bool(real["fits"] and (not budget or real["device_bytes"] <= budget))
+
+
+def kept_part(levers: Sequence[Mapping[str, Any]]) -> float | None:
+    """The `activation_memory_budget` of a plan that compiles with one."""
+    part = next((one.get("activation_memory_budget") for one in levers if one.get("lever") == "compile"), None)
+    return None if part is None else float(part)
+
+
+def with_part(plan: Mapping[str, Any], part: float) -> dict[str, Any]:
+    """The plan with another `activation_memory_budget`."""
+    levers = [
+        {**one, "activation_memory_budget": part} if one.get("lever") == "compile" else one for one in plan["plan"]
+    ]
+    return {**plan, "plan": levers}
+
+
+def drive(
+    run: Callable[[float], dict[str, Any]], start: float, budget: int, tried: list[dict[str, Any]]
+) -> tuple[float, dict[str, Any]] | None:
+    """The largest part of the activations that compiled code may keep within a budget, and what it took; else None.
+
+    What a part comes to in bytes only a run tells: the partitioner weighs activations by its own estimate, and the
+    compiler joins operators afterwards. ``start`` has been run and does not fit.
+    """
+
+    def attempt(part: float) -> dict[str, Any] | None:
+        real = run(part)
+        fits = _within(real, budget)
+        tried.append({"activation_memory_budget": part, "device_bytes": real["device_bytes"], "fits": fits})
+        return real if fits else None
+
+    if start <= 0.0:
+        return None
+    # Where the least is too much, nothing between helps.
+    least = attempt(0.0)
+    if least is None:
+        return None
+    best, too_much = (0.0, least), start
+    for _ in range(_HALVINGS):
+        part = round((best[0] + too_much) / 2, 3)
+        real = attempt(part)
+        if real is None:
+            too_much = part
+        else:
+            best = (part, real)
+    return best
 
 
 def run_plan(plan: Mapping[str, Any], make: str, *, steps: int = 5) -> dict[str, Any]:
@@ -162,14 +224,14 @@ def _child(plan: Mapping[str, Any], make: str, steps: int, out: Path) -> int:
         if not real.fits:
             # The others wait in an exchange that this rank will not come to: end them all, with what is known.
             if rank == 0 or not out.exists():
-                _write(out, real.as_json())
+                keep(out, real.as_json())
             os._exit(DISAGREES)
         gathered: list[Any] = [None] * ranks
         dist.all_gather_object(gathered, real)
         rows = gathered
         dist.destroy_process_group()
     if rank == 0:
-        _write(out, _largest([row if isinstance(row, Real) else Real(**row) for row in rows]))
+        keep(out, _largest([row if isinstance(row, Real) else Real(**row) for row in rows]))
     return AGREES
 
 
@@ -206,38 +268,26 @@ def _require_gpus(plan: Mapping[str, Any]) -> None:
 
 def _learnt(plan: Mapping[str, Any], real: Mapping[str, Any], path: Any) -> dict[str, Any] | None:
     """What this run says about the device, with what earlier ones said; None if it says nothing."""
-    if not real["fits"] or not real["step_us"]:
+    if not real["fits"] or not real["step_us"] or kept_part(plan.get("plan", ())) is not None:
+        # What compiled code takes was not predicted: its error says nothing about other plans.
         return None
     device = str(plan.get("device") or real["device"])
     factor = real["step_us"] / plan["step_us"] if plan.get("step_us") else 1.0
     predicted = (plan.get("peak") or {}).get("allocated_bytes", 0)
     error = abs(predicted - real["allocated_bytes"]) / real["allocated_bytes"] if real["allocated_bytes"] else 0.0
-    before: dict[str, Any] = {}
-    if path is not None and Path(path).exists():
-        try:
-            before = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            # What cannot be read is written anew.
-            before = {}
-    if before.get("device") == device and before.get("runs"):
+    before = kept(Path(path), device) if path is not None else {}
+    if before.get("runs"):
         # The plan's time has the factor of before in it; what this run says of it counts half.
         factor = float(before.get("time_factor", 1.0)) * factor**_HALF
         error = max(error, float(before.get("peak_error", 0.0)))
     return {
+        **before,
         "device": device,
         "time_factor": factor,
         "context_bytes": real["context_bytes"],
         "peak_error": error,
-        "runs": int(before.get("runs", 0)) + 1 if before.get("device") == device else 1,
+        "runs": int(before.get("runs", 0)) + 1,
     }
-
-
-def _write(path: Path, value: Any) -> None:
-    """Whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    beside.write_text(json.dumps(value, indent=1), encoding="utf-8")
-    os.replace(beside, path)
 
 
 def text_of(answer: Mapping[str, Any]) -> str:
@@ -252,6 +302,10 @@ def text_of(answer: Mapping[str, Any]) -> str:
         off = f"{(predicted['step_us'] - real['step_us']) / real['step_us']:+.1%}"
         times = f"{predicted['step_us'] / 1e3:>7.1f} ms  {real['step_us'] / 1e3:>7.1f} ms"
         lines.append(f"{'step':<10}  {times}  {off:>7}")
+    for one in answer.get("tried", ()):
+        held = "fits" if one["fits"] else "does not fit"
+        part = one["activation_memory_budget"]
+        lines.append(f"activation_memory_budget {part:g}: {bytes_text(one['device_bytes'])}, {held}")
     if real.get("out_of_memory"):
         lines.append(f"out of memory: {real['out_of_memory']}")
     verdict = "fits" if answer["fits"] else "does not fit"

@@ -65,9 +65,11 @@ impl FitOptions {
     /// Reads options from a JSON object; what it does not name has its default.
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let options: JsonOptions = serde_json::from_str(text).map_err(Error::Options)?;
+        let device = Device::find(&options.device, options.device_file.as_deref())?;
+        let calibration = options.calibration.as_deref().map(Calibration::read).transpose()?;
         Ok(Self {
-            device: Device::find(&options.device, options.device_file.as_deref())?,
-            calibration: options.calibration.as_deref().map(Calibration::read).transpose()?,
+            device: calibration.iter().fold(device, |device, known| known.applied_to(device)),
+            calibration,
             budget: options.budget_bytes,
             limits: Limits {
                 conf: options.conf,

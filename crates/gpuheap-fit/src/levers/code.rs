@@ -33,9 +33,7 @@ pub fn code(lever: &Lever, class: &str) -> String {
             OptimizerForm::FourBit => format!("torchao.optim.{class}4bit(...)"),
         },
         Lever::OptimizerState { dtype } => format!("plan.apply(model, optimizer)  # state in torch.{dtype}"),
-        Lever::OffloadOptimizer {} => {
-            format!("torchao.optim.CPUOffloadOptimizer(model.parameters(), torch.optim.{class}, ...)")
-        }
+        Lever::OffloadOptimizer {} => "plan.apply(model, optimizer)  # state on the host between steps".to_owned(),
         Lever::Loss { chunks, .. } => format!("plan.apply(model, optimizer)  # head and loss in {chunks} chunks"),
         Lever::Checkpoint { modules } => format!("{}\n    block.forward = partial(checkpoint, block.forward, use_reentrant=False)", each(modules)),
         Lever::SelectiveCheckpoint { modules, keep } => format!(

@@ -10,7 +10,7 @@
 use crate::blocks::{Block, Uses};
 use crate::cost::CostModel;
 use crate::device::Device;
-use crate::levers::checkpoint::{Treatment, treat};
+use crate::levers::checkpoint::{Treatment, is_costly, run_of, treat};
 use crate::program::Program;
 use crate::trace::{Event, Pass};
 
@@ -266,8 +266,11 @@ fn all_treated(
             let new_left = after[new(passage.leave)];
             let so_far = old_left.saturating_sub(new_left);
             spares = spares.min(so_far.saturating_sub(spared_before[turn]));
-            let (start, end) =
-                (second_pass(&treated.program, new(passage.needed), block.module), new(passage.done) + 1);
+            // Only what is made again has a second pass: to look for one takes long where there is none.
+            let again = matches!(treatment, Treatment::Recompute | Treatment::Selective);
+            let needed = new(passage.needed);
+            let start = if again { second_pass(&treated.program, needed, block.module) } else { needed };
+            let end = new(passage.done) + 1;
             let most = after[start..end.min(after.len()).max(start)].iter().copied().max().unwrap_or(0);
             within = within.max(most.saturating_add(spared_before[turn]));
             spared_before[turn] = so_far.max(spared_before[turn]);
@@ -280,16 +283,10 @@ fn all_treated(
 
 /// Where the second forward pass of a block, which ends before event `at`, begins.
 fn second_pass(program: &Program<'_>, at: usize, module: u32) -> usize {
-    let entered = program.events[..at]
-        .iter()
-        .rposition(|event| matches!(event, Event::Enter(of, Pass::Recompute) if *of == module));
-    let left = program.events[..at]
-        .iter()
-        .rposition(|event| matches!(event, Event::Enter(of, Pass::Forward) if *of == module));
-    match (entered, left) {
-        (Some(entered), Some(left)) if entered > left => entered,
-        _ => at,
-    }
+    let is_pass = |event: &Event| matches!(event, Event::Enter(of, Pass::Recompute | Pass::Forward) if *of == module);
+    let last = program.events[..at].iter().rposition(is_pass);
+    // If the last time was the forward pass, there is no second one.
+    last.filter(|&last| matches!(program.events[last], Event::Enter(_, Pass::Recompute))).unwrap_or(at)
 }
 
 /// What treating the block costs the last step.
@@ -303,9 +300,10 @@ fn costs_us(program: &Program<'_>, block: &Block, treatment: Treatment, cost: &C
         });
         let once = match treatment {
             Treatment::Keep => 0.0,
-            Treatment::Recompute => cost.run_us(program, passage.enter, passage.leave, |_| true),
-            Treatment::Selective => {
-                cost.run_us(program, passage.enter, passage.leave, |op| !crate::levers::checkpoint::is_costly(op))
+            Treatment::Recompute | Treatment::Selective => {
+                let selective = treatment == Treatment::Selective;
+                let again = |op: &str| !(selective && is_costly(op));
+                cost.treated_us(program, (passage.enter, passage.leave), run_of(treatment), again)
             }
             Treatment::Offload => {
                 let sizes = passage.kept.iter().map(|&slot| program.slots[slot as usize].bytes);

@@ -105,11 +105,11 @@ impl Limits {
         Ok(())
     }
 
-    pub(super) fn forbids(&self, name: &str) -> bool {
+    pub(crate) fn forbids(&self, name: &str) -> bool {
         self.without.iter().any(|without| without == name || without == "all")
     }
 
-    pub(super) fn allows(&self, name: &str) -> bool {
+    pub(crate) fn allows(&self, name: &str) -> bool {
         self.allow.iter().any(|allow| allow == name) && !self.forbids(name)
     }
 }

@@ -13,6 +13,7 @@ use crate::levers::checkpoint::{Treatment, costly_ops, treat};
 use crate::levers::{Lever, OptimizerForm, ShardForm, accumulate, loss, optimizer, shard};
 use crate::plan::Chain;
 use crate::plan::asked::{chunks_of, conf_of, force, form_of, shard_of, undo};
+use crate::plan::corrections::Corrections;
 use crate::plan::prepare::{Limits, Prepared, Variant, prepare};
 use crate::program::Program;
 use crate::replay::{Replayed, config, replay};
@@ -29,13 +30,28 @@ const GRAIN: u64 = 16 << 20;
 
 /// A combination of all levers but those of blocks.
 #[derive(Clone, Copy, PartialEq, Debug)]
-struct Spec {
-    prepared: usize,
-    form: Option<OptimizerForm>,
-    half_state: bool,
-    offload: bool,
-    chunks: Option<u32>,
-    shard: Option<ShardForm>,
+pub(super) struct Spec {
+    pub(super) prepared: usize,
+    pub(super) form: Option<OptimizerForm>,
+    pub(super) half_state: bool,
+    pub(super) offload: bool,
+    pub(super) chunks: Option<u32>,
+    pub(super) shard: Option<ShardForm>,
+}
+
+impl Spec {
+    /// How many of the six fields are the same.
+    pub(super) fn alike(&self, other: &Self) -> usize {
+        let same = [
+            self.prepared == other.prepared,
+            self.form == other.form,
+            self.half_state == other.half_state,
+            self.offload == other.offload,
+            self.chunks == other.chunks,
+            self.shard == other.shard,
+        ];
+        same.into_iter().filter(|&same| same).count()
+    }
 }
 
 /// A combination, and what it comes to.
@@ -73,6 +89,7 @@ pub struct Planner<'a> {
     prepared: Vec<Prepared>,
     confs: Vec<(String, Config)>,
     candidates: Vec<Candidate>,
+    corrections: Corrections,
 }
 
 impl<'a> Planner<'a> {
@@ -91,7 +108,15 @@ impl<'a> Planner<'a> {
         let confs = confs.into_iter().map(|conf| Ok((conf.to_owned(), config(conf)?)));
         let confs = confs.collect::<Result<Vec<_>, Error>>()?;
         let prepared = prepare(variants, limits)?;
-        let mut planner = Self { device, calibration, limits, prepared, confs, candidates: Vec::new() };
+        let mut planner = Self {
+            device,
+            calibration,
+            limits,
+            prepared,
+            confs,
+            candidates: Vec::new(),
+            corrections: Corrections::default(),
+        };
         planner.check_set()?;
         Ok(planner)
     }
@@ -218,25 +243,42 @@ impl<'a> Planner<'a> {
     #[must_use]
     pub fn smallest(&self) -> Option<Found> {
         let mut best: Option<Found> = None;
-        let mut order: Vec<(u64, usize)> = Vec::new();
+        let mut order: Vec<(u64, u64, usize)> = Vec::new();
         for (index, candidate) in self.candidates.iter().enumerate() {
+            let missed = self.corrections.of(&candidate.spec);
             let least = Self::least_alive(candidate);
-            order.extend(least.map(|least| (least, index)));
+            order.extend(least.map(|least| (least.saturating_add_signed(missed), least, index)));
         }
         order.sort_unstable();
-        for (least, index) in order {
-            if best.as_ref().is_some_and(|best| best.replayed.reserved <= least) {
+        for (corrected, least, index) in order {
+            if best.as_ref().is_some_and(|best| self.reserved(best) <= corrected) {
                 break;
             }
             let Some(solved) = self.candidates[index].chain.solve(least, 1.0) else { continue };
             for (conf, config) in &self.confs {
                 let Some(found) = self.found(index, &solved.treatments, solved.optimal, conf, config) else { continue };
-                if best.as_ref().is_none_or(|best| found.replayed.reserved < best.replayed.reserved) {
+                if best.as_ref().is_none_or(|best| self.reserved(&found) < self.reserved(best)) {
                     best = Some(found);
                 }
             }
         }
         best
+    }
+
+    /// A plan, traced as it will run, reserves `reserved` bytes: the next plans of its combination count on the difference.
+    pub fn correct(&mut self, found: &Found, reserved: u64) {
+        let missed = i128::from(reserved) - i128::from(found.replayed.reserved);
+        let missed = i64::try_from(missed).unwrap_or(if missed > 0 { i64::MAX } else { i64::MIN });
+        if let Some(candidate) = self.candidates.get(found.index) {
+            self.corrections.learn(candidate.spec, missed);
+        }
+    }
+
+    /// The bytes that a plan reserves, as far as traces of others have corrected the rules.
+    #[must_use]
+    pub fn reserved(&self, found: &Found) -> u64 {
+        let missed = self.candidates.get(found.index).map_or(0, |candidate| self.corrections.of(&candidate.spec));
+        found.replayed.reserved.saturating_add_signed(missed)
     }
 
     /// The program of a plan, for a closer look.
@@ -374,7 +416,7 @@ impl<'a> Planner<'a> {
         let prepared = &self.prepared[spec.prepared];
         let mut program = self.with_workspaces(&prepared.trace);
         if let Some(chunks) = spec.chunks {
-            program = loss::chunked(&program, chunks)?;
+            program = loss::chunked(&program, chunks, self.device)?;
         }
         if spec.half_state {
             program = optimizer::half_state(&program, self.device)?;
@@ -389,7 +431,7 @@ impl<'a> Planner<'a> {
             let largest = shard::largest_block(&program);
             program = shard::shard(&program, form, self.limits.gpus.max(2), largest, self.device)?;
         }
-        accumulate::accumulate(&program, prepared.factor)
+        accumulate::accumulate(&program, prepared.factor, self.device)
     }
 
     fn candidate(&self, spec: Spec) -> Option<Candidate> {
@@ -429,6 +471,8 @@ impl<'a> Planner<'a> {
 
     /// The best choice for the blocks of a combination whose replay reserves at most `cap` bytes.
     fn within(&self, index: usize, conf: &str, config: &Config, cap: u64) -> Option<Found> {
+        let missed = self.corrections.of(&self.candidates[index].spec);
+        let cap = cap.checked_add_signed(missed.checked_neg()?)?;
         let mut target = cap;
         for _ in 0..TIGHTER {
             let found = self.solved(index, conf, config, target)?;

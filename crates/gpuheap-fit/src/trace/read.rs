@@ -11,8 +11,8 @@ use super::wire::WireTrace;
 use super::{Trace, check};
 use crate::error::{Error, TraceError};
 
-/// The most bytes of text: a trace of a million events has about a tenth of it.
-const MOST: u64 = 1 << 30;
+/// The most bytes of text. A trace has about 40 bytes an event, and a large model at 32 micro-batches a million events.
+const MOST: u64 = 256 << 20;
 
 /// Reads the trace in the file `path`, plain, gzip or zstd.
 pub fn read(path: &Path) -> Result<Trace, Error> {
@@ -55,10 +55,41 @@ pub fn parse(bytes: &[u8]) -> Result<Trace, TraceError> {
     check::trace(wire)
 }
 
-/// What the parser says without the place, which is told apart from it.
+/// What the parser says without the place, which is told apart from it, and without the names of our types.
 fn message(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    text.split(" at line ").next().unwrap_or(&text).to_owned()
+    let text = text.split(" at line ").next().unwrap_or(&text);
+    let parts = text.strip_prefix("invalid type: ").and_then(|rest| rest.rsplit_once(", expected "));
+    parts.map_or_else(
+        || text.to_owned(),
+        |(found, expected)| format!("{} where {} was expected", is(found), was(expected)),
+    )
+}
+
+/// What stands there, in words of JSON.
+fn is(found: &str) -> String {
+    let value = found.split('`').nth(1);
+    match (found, value) {
+        ("map", _) => "an object".to_owned(),
+        ("sequence", _) => "a list".to_owned(),
+        (_, Some(value)) if !found.starts_with("string") => value.to_owned(),
+        (text, _) => text.strip_prefix("string ").unwrap_or(text).to_owned(),
+    }
+}
+
+/// What should stand there.
+fn was(expected: &str) -> &str {
+    match expected {
+        "a sequence" => "a list",
+        "a map" => "an object",
+        "a string" | "string" => "a text",
+        "a boolean" => "true or false",
+        "i64" | "u64" | "u32" | "u8" | "usize" => "a whole number",
+        "f64" => "a number",
+        // The name of a type of ours.
+        other if other.starts_with("struct ") || other.contains("internally tagged") => "an object",
+        other => other,
+    }
 }
 
 fn decompressed(compression: &'static str, decoder: impl Read) -> Result<Vec<u8>, TraceError> {
@@ -66,4 +97,25 @@ fn decompressed(compression: &'static str, decoder: impl Read) -> Result<Vec<u8>
     let read = decoder.take(MOST + 1).read_to_end(&mut text);
     read.map_err(|source| TraceError::Compressed { compression, offset: text.len() as u64, source })?;
     if text.len() as u64 > MOST { Err(TraceError::TooLarge { limit: MOST }) } else { Ok(text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_told_in_words_of_json() {
+        let told = |text: &str| parse(text.as_bytes()).unwrap_err().to_string();
+        let start = r#"{"schema":"gpuheap.fit.trace/1","#;
+        let end = |storages: &str, events: &str| format!(r#"{start}"storages":{storages},"events":{events}}}"#);
+        for (text, says) in [
+            ("null".to_owned(), "null where an object was expected"),
+            (end("null", "[]"), "null where an object was expected"),
+            (end(r#"{"bytes":null,"class":[]}"#, "[]"), "null where a list was expected"),
+            (end(r#"{"bytes":["x"],"class":[]}"#, "[]"), "\"x\" where a whole number was expected"),
+            (end(r#"{"bytes":[1.5],"class":[]}"#, "[]"), "1.5 where a whole number was expected"),
+        ] {
+            assert!(told(&text).contains(says), "{text}: {}", told(&text));
+        }
+    }
 }

@@ -1,7 +1,10 @@
 //! Tests of whole fits on models that are made here.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod confirm;
+mod cost;
 mod hostile;
 mod model;
 mod planner;
+mod sizes;
 mod transforms;

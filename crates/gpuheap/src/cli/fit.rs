@@ -13,6 +13,7 @@ Examples:
   gpuheap fit train.py:make --budget 24GiB             will it fit, and if not, what makes it fit?
   gpuheap fit train.py:make --budget 24GiB --gpus 2
   gpuheap fit train.py:make --budget 24GiB --verify    two steps on the GPU: predicted and real
+  gpuheap fit --calibrate --device A100                measure the GPU that is here
   gpuheap fit train.py:make --device L4 --set autocast=bfloat16 --set checkpoint=all --without all
   gpuheap fit train.py:make --budget 16GiB --json --output plan.json
   gpuheap check --plan plan.json                       does it still fit? for continuous integration
@@ -32,7 +33,7 @@ Exit codes: 0 done (whatever the verdict), 1 `--verify` found that it does not f
 #[command(after_help = AFTER)]
 pub(crate) struct Fit {
     /// The function that makes the model: a file and a name, such as `train.py:make`, or `package.module:make`
-    #[arg(value_name = "MAKE", required_unless_present = "traces")]
+    #[arg(value_name = "MAKE", required_unless_present_any = ["traces", "calibrate"])]
     pub(crate) make: Option<String>,
 
     /// Memory that the program may take of each device, its CUDA context included: `24GiB`, `24GB` or bytes [default: all
@@ -78,12 +79,16 @@ pub(crate) struct Fit {
     #[arg(long)]
     pub(crate) verify: bool,
 
+    /// Measure the GPU of this machine first, in some seconds: plans for that type of device use its figures from then on
+    #[arg(long)]
+    pub(crate) calibrate: bool,
+
     /// Fit this trace instead of making one; may be repeated, for several batch sizes
     #[arg(long = "trace", value_name = "FILE", conflicts_with = "make")]
     pub(crate) traces: Vec<PathBuf>,
 
     /// Keep the trace in this file
-    #[arg(long, value_name = "PATH", requires = "make")]
+    #[arg(long, value_name = "PATH", conflicts_with = "traces")]
     pub(crate) keep_trace: Option<PathBuf>,
 
     /// Read devices from this file, too: a JSON object of devices by name

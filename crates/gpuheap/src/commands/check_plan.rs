@@ -11,7 +11,8 @@ use serde::Serialize;
 
 use crate::cli::{Check, Format};
 use crate::errors::Error;
-use crate::fit::{python::Python, traces};
+use crate::fit::python::Python;
+use crate::fit::traces::{Child, read};
 use crate::output;
 use crate::own::Own;
 use crate::progress::Progress;
@@ -48,27 +49,16 @@ pub(super) fn run(path: &Path, arguments: &Check, own: &Own) -> Result<ExitCode,
         _ => None,
     });
     levers.retain(|lever| !matches!(lever, Lever::Spill { .. }));
-    let mut progress = Progress::new(path, arguments.format == Format::Json);
+    let progress = Progress::new(path, arguments.format == Format::Json);
     let python = Python { given: arguments.python.as_deref(), own };
-    let wanted = traces::Wanted {
-        make: Some(&plan.source.make),
-        files: &arguments.traces,
-        device: &device,
-        batch: Some(plan.batch.size).filter(|&size| size > 0),
-        set: &levers,
-        allow: &[],
-        sizes: levers.iter().any(|lever| matches!(lever, Lever::Accumulate { .. })) || plan.gpus > 1,
-        keep: None,
-    };
-    let variants = traces::variants(&wanted, &python, &mut progress)?;
     let options = FitOptions {
-        device: device.clone(),
+        device,
         calibration: None,
         budget: Some(plan.budget_bytes),
         limits: Limits {
             conf: Some(plan.conf.clone()).filter(|conf| !conf.is_empty()),
             gpus: plan.gpus,
-            batch: wanted.batch,
+            batch: Some(plan.batch.size).filter(|&size| size > 0),
             set: levers,
             without: vec!["all".to_owned()],
             allow: Vec::new(),
@@ -76,8 +66,14 @@ pub(super) fn run(path: &Path, arguments: &Check, own: &Own) -> Result<ExitCode,
         },
         front: false,
     };
-    let now = gpuheap_fit::fit(&variants, &options, &mut |_, _| {}).map_err(Error::Fit)?;
-    progress.clear();
+    let make = plan.source.make.as_str();
+    let mut child = Child { make, device: &options.device, keep: None, python: &python, progress };
+    let now = if arguments.traces.is_empty() {
+        gpuheap_fit::fit_traced(&mut child, &options)?
+    } else {
+        gpuheap_fit::fit(&read(&arguments.traces)?, &options, &mut |_, _| {}).map_err(Error::Fit)?
+    };
+    child.progress.clear();
     let high = now.peak.high.saturating_sub(spilled.unwrap_or(0));
     let checked = Checked {
         schema: "gpuheap.fit.check/1",

@@ -3,15 +3,15 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use gpuheap_fit::FitOptions;
 use gpuheap_fit::device::{Calibration, Device};
-use gpuheap_fit::plan::{Limits, Variant};
-use gpuheap_fit::trace::Trace;
-use gpuheap_fit::{Fit, FitOptions, Lever};
+use gpuheap_fit::plan::Limits;
 
 use crate::cli::{self, Color};
 use crate::errors::Error;
-use crate::fit::confirm::{Plans, confirmed};
-use crate::fit::{calibration_path, python::Python, traces, verify};
+use crate::fit::python::Python;
+use crate::fit::traces::{Child, read};
+use crate::fit::{calibrate, calibration_path, verify};
 use crate::output;
 use crate::own::Own;
 use crate::progress::Progress;
@@ -25,26 +25,24 @@ pub(super) fn run(arguments: &cli::Fit, own: &Own, color: Color) -> Result<ExitC
     // Settings that PyTorch refuses are told before minutes of tracing.
     gpuheap_fit::replay::config(arguments.conf.as_deref().unwrap_or("")).map_err(Error::Fit)?;
     let python = Python { given: arguments.python.as_deref(), own };
-    let allows = |name: &str| !arguments.without.iter().any(|without| without == name || without == "all");
-    let wanted = traces::Wanted {
-        make: arguments.make.as_deref(),
-        files: &arguments.traces,
-        device: &device,
-        batch: arguments.batch,
-        set: &arguments.set,
-        allow: &arguments.allow,
-        sizes: allows("accumulate")
-            || arguments.gpus > 1
-            || arguments.set.iter().any(|lever| matches!(lever, Lever::Accumulate { .. })),
-        keep: arguments.keep_trace.as_deref(),
-    };
-    let variants = traces::variants(&wanted, &python, &mut progress)?;
-    let mut work = Work { options: options(arguments, device.clone())?, variants, wanted, python, progress };
-    let mut fit = work.plan(work.options.budget)?;
-    if arguments.traces.is_empty() && arguments.gpus <= 1 {
-        fit = confirmed(fit, &mut work)?;
+    if arguments.calibrate {
+        calibrate::calibrate(&device, &python, &mut progress)?;
+        if arguments.make.is_none() && arguments.traces.is_empty() {
+            return Ok(ExitCode::SUCCESS);
+        }
     }
-    let Work { python, mut progress, .. } = work;
+    let options = options(arguments, device)?;
+    let make = arguments.make.as_deref().unwrap_or_default();
+    let mut child =
+        Child { make, device: &options.device, keep: arguments.keep_trace.as_deref(), python: &python, progress };
+    let fit = if arguments.traces.is_empty() {
+        gpuheap_fit::fit_traced(&mut child, &options)?
+    } else {
+        let variants = read(&arguments.traces)?;
+        let progress = &mut child.progress;
+        gpuheap_fit::fit(&variants, &options, &mut |done, of| progress.planning(done, of)).map_err(Error::Fit)?
+    };
+    let mut progress = child.progress;
     progress.clear();
     output::show(&fit, &arguments.form, false, color)?;
     if arguments.verify {
@@ -55,36 +53,12 @@ pub(super) fn run(arguments: &cli::Fit, own: &Own, color: Color) -> Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// What plans are made from, and what they are confirmed with.
-struct Work<'a> {
-    options: FitOptions,
-    variants: Vec<Variant>,
-    wanted: traces::Wanted<'a>,
-    python: Python<'a>,
-    progress: Progress,
-}
-
-impl Plans for Work<'_> {
-    fn options(&self) -> &FitOptions {
-        &self.options
-    }
-
-    fn plan(&mut self, budget: Option<u64>) -> Result<Fit, Error> {
-        let options = FitOptions { budget, ..self.options.clone() };
-        gpuheap_fit::fit(&self.variants, &options, &mut |done, of| self.progress.planning(done, of)).map_err(Error::Fit)
-    }
-
-    fn trace(&mut self, levers: &[Lever]) -> Result<Trace, Error> {
-        traces::with(&self.wanted, &self.python, levers, &mut self.progress)
-    }
-}
-
 fn options(arguments: &cli::Fit, device: Device) -> Result<FitOptions, Error> {
     let path = calibration_path(&device.name);
     let kept = path.filter(|path| path.is_file());
     let calibration = kept.map(|path| Calibration::read(&path)).transpose().map_err(Error::Fit)?;
     Ok(FitOptions {
-        device,
+        device: calibration.iter().fold(device, |device, known| known.applied_to(device)),
         calibration,
         budget: arguments.budget.map(gpuheap_record::Bytes::get),
         limits: Limits {

@@ -123,7 +123,7 @@ impl Python<'_> {
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Timeout) => progress.waiting(),
             }
         }
         let status = child.wait().map_err(failed)?;

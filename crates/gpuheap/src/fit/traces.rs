@@ -3,11 +3,10 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use gpuheap_fit::Lever;
 use gpuheap_fit::device::Device;
 use gpuheap_fit::plan::Variant;
-use gpuheap_fit::scale::Family;
 use gpuheap_fit::trace::{self, Trace};
+use gpuheap_fit::{Lever, Tracer};
 
 use super::error::ChildError;
 use super::python::Python;
@@ -15,128 +14,74 @@ use crate::errors::Error;
 use crate::progress::Progress;
 use crate::replace::replace;
 
-/// Which traces.
+/// Has a model traced by a child.
 #[derive(Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct Child<'a> {
     /// The function that makes the model.
-    pub(crate) make: Option<&'a str>,
-    /// Files that have the traces already.
-    pub(crate) files: &'a [PathBuf],
+    pub(crate) make: &'a str,
     /// The device to trace for.
     pub(crate) device: &'a Device,
-    /// The batch size, if it is another than that of the model's batch.
-    pub(crate) batch: Option<u64>,
-    /// Levers that there must be a trace with.
-    pub(crate) set: &'a [Lever],
-    /// Names of levers that there may be a trace with.
-    pub(crate) allow: &'a [String],
-    /// Whether a second batch size is traced, too: that tells about all others.
-    pub(crate) sizes: bool,
     /// Where to keep the first trace.
     pub(crate) keep: Option<&'a Path>,
+    /// Where the model's packages are.
+    pub(crate) python: &'a Python<'a>,
+    /// Who hears of it.
+    pub(crate) progress: Progress,
 }
 
-/// All traces that a fit works on: the model as it is first, then with levers that only a trace can tell about.
-pub(crate) fn variants(
-    wanted: &Wanted<'_>,
-    python: &Python<'_>,
-    progress: &mut Progress,
-) -> Result<Vec<Variant>, Error> {
-    if !wanted.files.is_empty() {
-        let traces: Result<Vec<Trace>, _> = wanted.files.iter().map(|path| trace::read(path)).collect();
-        return gpuheap_fit::plan::variants(traces.map_err(Error::Fit)?).map_err(Error::Fit);
-    }
-    let mut variants = vec![variant(wanted, python, Vec::new(), progress)?];
-    let mut traced: Vec<Vec<Lever>> = Vec::new();
-    let set: Vec<Lever> = wanted.set.iter().filter(|lever| lever.is_traced()).cloned().collect();
-    if !set.is_empty() {
-        traced.push(set);
-    }
-    for name in ["autocast", "parameters"] {
-        if wanted.allow.iter().any(|allow| allow == name) {
-            let lever: Option<Lever> = format!("{name}=bfloat16").parse().ok();
-            traced.extend(lever.map(|lever| vec![lever]).filter(|levers| traced.first() != Some(levers)));
+/// The variants of a model in files.
+pub(crate) fn read(files: &[PathBuf]) -> Result<Vec<Variant>, Error> {
+    let traces: Result<Vec<Trace>, _> = files.iter().map(|path| trace::read(path)).collect();
+    gpuheap_fit::plan::variants(traces.map_err(Error::Fit)?).map_err(Error::Fit)
+}
+
+impl Tracer for Child<'_> {
+    type Error = Error;
+
+    fn trace(&mut self, levers: &[Lever], batch: Option<u64>) -> Result<Trace, Error> {
+        let folder = tempfile::tempdir().map_err(|error| Error::Child(ChildError::Folder(error)))?;
+        let path = folder.path().join("trace.json");
+        self.run(levers, batch, &path)?;
+        if let Some(keep) = self.keep.take() {
+            let copied = || -> std::io::Result<()> {
+                let text = std::fs::read(&path)?;
+                replace(keep, |file| std::io::Write::write_all(file, &text))
+            };
+            copied().map_err(|source| Error::Write { path: keep.to_owned(), source })?;
         }
+        trace::read(&path).map_err(Error::Fit)
     }
-    for levers in traced {
-        variants.push(variant(wanted, python, levers, progress)?);
+
+    fn planning(&mut self, done: usize, of: usize) {
+        self.progress.planning(done, of);
     }
-    Ok(variants)
 }
 
-/// The model with `levers`, at its own batch size and at half of it.
-fn variant(
-    wanted: &Wanted<'_>,
-    python: &Python<'_>,
-    levers: Vec<Lever>,
-    progress: &mut Progress,
-) -> Result<Variant, Error> {
-    let folder = tempfile::tempdir().map_err(|error| Error::Child(ChildError::Folder(error)))?;
-    let path = folder.path().join("trace.json");
-    let first = traced(wanted, python, wanted.batch, &levers, &path, progress)?;
-    if let Some(keep) = wanted.keep.filter(|_| levers.is_empty()) {
-        let copied = || -> std::io::Result<()> {
-            let text = std::fs::read(&path)?;
-            replace(keep, |file| std::io::Write::write_all(file, &text))
-        };
-        copied().map_err(|source| Error::Write { path: keep.to_owned(), source })?;
-    }
-    let size = first.batch.size;
-    let mut traces = vec![first];
-    if wanted.sizes && size >= 2 {
-        // A batch that cannot be halved is no reason to give no answer.
-        if let Ok(half) = traced(wanted, python, Some(size / 2), &levers, &path, progress) {
-            traces.push(half);
+impl Child<'_> {
+    fn run(&mut self, levers: &[Lever], batch: Option<u64>, path: &Path) -> Result<(), Error> {
+        let mut arguments: Vec<&OsStr> =
+            vec![OsStr::new("trace"), OsStr::new(self.make), OsStr::new("--out"), path.as_os_str()];
+        let batch = batch.map(|batch| batch.to_string());
+        if let Some(batch) = &batch {
+            arguments.extend([OsStr::new("--batch"), OsStr::new(batch)]);
         }
+        let file = path.with_extension("levers");
+        if !levers.is_empty() {
+            let text = serde_json::to_vec(levers).map_err(std::io::Error::from);
+            let written = text.and_then(|text| std::fs::write(&file, text));
+            written.map_err(|source| Error::Write { path: file.clone(), source })?;
+            arguments.extend([OsStr::new("--apply"), file.as_os_str()]);
+        }
+        let capability = self.device.compute_capability;
+        let capability = format!("{}.{}", capability / 10, capability % 10);
+        arguments.extend([OsStr::new("--capability"), OsStr::new(&capability)]);
+        self.progress.doing("Tracing the model");
+        let what = format!("Failed to trace `{}`", self.make);
+        self.python.run(&arguments, &what, &[0], &mut self.progress).map_err(Error::Child)?;
+        if !path.is_file() {
+            let message = "the program ended Python before it was traced".to_owned();
+            return Err(Error::Child(ChildError::Failed { what, message, more: None, hint: None }));
+        }
+        Ok(())
     }
-    // Nor is a model that does something else with half a batch.
-    let family = Family::new(traces.clone()).or_else(|_| Family::new(traces.drain(..1).collect()));
-    Ok(Variant { levers, family: family.map_err(Error::Fit)? })
-}
-
-/// The model at its own batch size with levers applied, as a plan has them.
-pub(crate) fn with(
-    wanted: &Wanted<'_>,
-    python: &Python<'_>,
-    levers: &[Lever],
-    progress: &mut Progress,
-) -> Result<Trace, Error> {
-    let folder = tempfile::tempdir().map_err(|error| Error::Child(ChildError::Folder(error)))?;
-    traced(wanted, python, wanted.batch, levers, &folder.path().join("trace.json"), progress)
-}
-
-fn traced(
-    wanted: &Wanted<'_>,
-    python: &Python<'_>,
-    batch: Option<u64>,
-    levers: &[Lever],
-    path: &Path,
-    progress: &mut Progress,
-) -> Result<Trace, Error> {
-    let make = wanted.make.unwrap_or_default();
-    let mut arguments: Vec<&OsStr> = vec![OsStr::new("trace"), OsStr::new(make), OsStr::new("--out"), path.as_os_str()];
-    let batch = batch.map(|batch| batch.to_string());
-    if let Some(batch) = &batch {
-        arguments.extend([OsStr::new("--batch"), OsStr::new(batch)]);
-    }
-    let file = path.with_extension("levers");
-    if !levers.is_empty() {
-        let text = serde_json::to_vec(levers).map_err(std::io::Error::from);
-        let written = text.and_then(|text| std::fs::write(&file, text));
-        written.map_err(|source| Error::Write { path: file.clone(), source })?;
-        arguments.extend([OsStr::new("--apply"), file.as_os_str()]);
-    }
-    let capability = wanted.device.compute_capability;
-    let capability = format!("{}.{}", capability / 10, capability % 10);
-    arguments.extend([OsStr::new("--capability"), OsStr::new(&capability)]);
-    progress.doing("Tracing the model");
-    let what = format!("Failed to trace `{make}`");
-    // That of the trace before says nothing about this one.
-    let _ = std::fs::remove_file(path);
-    python.run(&arguments, &what, &[0], progress).map_err(Error::Child)?;
-    if !path.is_file() {
-        let message = "the program ended Python before it was traced".to_owned();
-        return Err(Error::Child(ChildError::Failed { what, message, more: None, hint: None }));
-    }
-    trace::read(path).map_err(Error::Fit)
 }

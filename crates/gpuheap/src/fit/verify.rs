@@ -30,6 +30,9 @@ pub(crate) struct Answer {
     real: Real,
     #[serde(default)]
     calibration: Option<serde_json::Value>,
+    /// What compiled code may keep of the activations, where that had to be lowered.
+    #[serde(default)]
+    activation_memory_budget: Option<f64>,
 }
 
 /// Predicted and real.
@@ -39,6 +42,7 @@ pub(crate) struct Verified {
     real: Real,
     budget: u64,
     ran: bool,
+    kept: Option<f64>,
 }
 
 impl Verified {
@@ -69,7 +73,13 @@ pub(crate) fn verify(fit: &Fit, python: &Python<'_>, progress: &mut Progress) ->
         device_bytes: fit.peak.device_bytes,
         step_us: fit.step_us,
     };
-    Ok(Verified { predicted, real: answer.real, budget: fit.budget_bytes, ran: code == 0 })
+    Ok(Verified {
+        predicted,
+        real: answer.real,
+        budget: fit.budget_bytes,
+        ran: code == 0,
+        kept: answer.activation_memory_budget,
+    })
 }
 
 /// Says what came of it, on standard error: standard output has the plan.
@@ -90,6 +100,9 @@ pub(crate) fn show(verified: &Verified) {
     if real.step_us > 0.0 {
         let (shown, of) = (predicted.step_us / 1e3, real.step_us / 1e3);
         let _ = writeln!(text, "{:<12}{shown:>9.0} ms{of:>9.0} ms{:>8.1} %", "step", off(shown, of));
+    }
+    if let Some(kept) = verified.kept {
+        let _ = writeln!(text, "This is with `activation_memory_budget` {kept}, which the plan has to be given.");
     }
     let held = if verified.fits() { "It fits." } else { "It does not fit." };
     text.push_str(held);

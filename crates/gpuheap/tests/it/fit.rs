@@ -83,6 +83,8 @@ fn what_cannot_be_read_or_done_is_told() {
     insta::assert_snapshot!(context.run(["fit", "train.py:make", "--conf", "max_split_size_mb:1"]));
     insta::assert_snapshot!(context.run(["fit", "train.py:make", "--set", "accumulate=0"]));
     insta::assert_snapshot!(context.run(["fit"]));
+    let kept = context.run(["fit", "--trace", "bad.json", "--keep-trace", "kept.json"]);
+    assert!(kept.contains("cannot be used with"), "{kept}");
 }
 
 /// A program that stands for Python, and says what it is told to.

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from gpuheap._fit.apply.applied import Applied, MicroBatch
 from gpuheap._fit.apply.order import ordered
 from gpuheap._fit.apply.target import LeverError, Target
 
 __all__ = ["Applied", "LeverError", "MicroBatch", "apply"]
+
+# What plans were applied to: names of levers by model and by optimizer.
+_applied: WeakKeyDictionary[Any, tuple[str, ...]] = WeakKeyDictionary()
+# These change neither the model nor the optimizer.
+_BESIDE = ("allocator", "inference_mode", "spill")
 
 
 def apply(
@@ -34,10 +41,12 @@ def apply(
     checked before the first is applied, and if one fails while it is applied, the others are taken back.
 
     Raises:
-        LeverError: a lever is unknown or malformed, does not suit the program, or conflicts with another.
+        LeverError: a lever is unknown or malformed, does not suit the program, or conflicts with another; or the model
+            or the optimizer has a plan already.
     """
     target = Target(model, optimizer, loss, levers)
     target.weigh = weigh
+    _refuse_another(target)
     chosen = ordered(target)
     for module, lever in chosen:
         module.check(target, lever)
@@ -47,5 +56,24 @@ def apply(
     except BaseException:
         target.roll_back()
         raise
+    changing = tuple(str(lever["lever"]) for _, lever in chosen if lever["lever"] not in _BESIDE)
+    if changing:
+        for part in (model, target.model, *target.optimizers()):
+            # What has no hash is not remembered.
+            with suppress(TypeError):
+                _applied[part] = changing
     target.keep()
     return Applied(target)
+
+
+def _refuse_another(target: Target) -> None:
+    """A second plan would wrap what the first has wrapped, and its figures would be of neither."""
+    for part in (target.model, *target.optimizers()):
+        before = None
+        with suppress(TypeError):
+            before = _applied.get(part)
+        if before is not None:
+            raise LeverError(
+                f"{type(part).__name__} has a plan already, with {', '.join(f'`{name}`' for name in before)}",
+                "Put all levers into one plan, or make the model and the optimizer anew before this one is applied.",
+            )

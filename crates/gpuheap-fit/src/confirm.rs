@@ -1,0 +1,129 @@
+//! A plan is worked out from traces without it, by rules of what each lever does. Before it is believed the model is traced
+//! once more with the plan applied, as it will run. What the trace says corrects the rules for plans of that combination of
+//! levers, and the planner is asked again: for another plan where this one takes too much, and for a faster one where it
+//! takes less than the rules say.
+
+use gpuheap_record::Bytes;
+
+use crate::error::Error;
+use crate::fit::{Answer, Fit, FitOptions, Fitter, Peak, Verdict};
+use crate::levers::Lever;
+use crate::plan::{Limits, Variant};
+use crate::scale::Family;
+use crate::trace::{Trace, Unknown};
+use crate::tracer::Tracer;
+
+/// Plans that are traced, at most.
+const TURNS: usize = 5;
+/// A budget that nothing exceeds.
+const ENDLESS: u64 = 1 << 60;
+/// The part of a step that a plan must save to be worth another trace.
+const GAIN: f64 = 0.005;
+
+/// The answer for a model whose traces are `variants`, its plan traced at `batch` samples, or at the model's own.
+pub(crate) fn confirmed<T: Tracer>(
+    variants: &[Variant],
+    options: &FitOptions,
+    batch: Option<u64>,
+    tracer: &mut T,
+) -> Result<Fit, T::Error> {
+    let mut fitter = Fitter::new(variants, options)?;
+    let mut answer = fitter.answer(&mut |done, of| tracer.planning(done, of))?;
+    let mut best: Option<Answer> = None;
+    let mut told = None;
+    for _ in 0..TURNS {
+        let levers = levers(&answer.fit);
+        if levers.is_empty() || fitter.is_traced(&answer) || !is_better(&answer, best.as_ref()) {
+            break;
+        }
+        let with = match tracer.trace(&levers, batch) {
+            Ok(with) => with,
+            Err(error) if tracer.ends(&error) => return Err(error),
+            // Another plan could be traced, and nobody would know why it is not this one.
+            Err(error) => {
+                let why = format!("the model could not be traced with the plan, so its peak is by rules: {error}");
+                answer.fit.notes.push(why);
+                return Ok(fitter.complete(best.unwrap_or(answer).fit));
+            }
+        };
+        let unknown = with.unknown.clone();
+        let peak = peak(with, options, &levers)?;
+        let (planned, high) = (answer.fit.peak.device_bytes, peak.high);
+        told = Some((Bytes::new(planned), Bytes::new(peak.device_bytes)));
+        fitter.learn(&answer, peak.clone());
+        if answer.fit.verdict == Verdict::Fits && high <= fitter.budget() {
+            // What is recomputed, hooked and cut is really in that trace; what devices send each other is not.
+            let step_us = if options.limits.gpus <= 1 { peak.step_us } else { answer.fit.step_us };
+            answer.fit.step_us = step_us;
+            answer.fit.peak = Peak { step_us, ..peak };
+            answer.fit.notes.extend(notes_of(&unknown, &answer.fit.unknown));
+            answer.fit.unknown = unknown;
+            if best.as_ref().is_none_or(|best| step_us < best.fit.step_us) {
+                best = Some(answer);
+            }
+        }
+        answer = fitter.answer(&mut |done, of| tracer.planning(done, of))?;
+    }
+    let answer = match best {
+        Some(best) => best,
+        None => unconfirmed(answer, &fitter, told),
+    };
+    let mut fit = answer.fit;
+    if told.is_some() && fit.verdict != Verdict::DoesNotFit {
+        fit.notes.push("the peak is of a trace with the plan applied".to_owned());
+    }
+    Ok(fitter.complete(fit))
+}
+
+/// What could not be traced with the plan, and could without it.
+fn notes_of(unknown: &[Unknown], before: &[Unknown]) -> Vec<String> {
+    let new = unknown.iter().filter(|one| !before.contains(one));
+    let note = |one: &Unknown| match one.bound_bytes {
+        Some(bytes) => format!("at most {} more: {} in {}", Bytes::new(bytes), one.what, one.place),
+        None => format!("not in the figures: {} in {}", one.what, one.place),
+    };
+    new.map(note).collect()
+}
+
+/// Whether a plan is worth a trace beside one that was confirmed.
+fn is_better(answer: &Answer, best: Option<&Answer>) -> bool {
+    best.is_none_or(|best| answer.fit.verdict == Verdict::Fits && answer.fit.step_us < best.fit.step_us * (1.0 - GAIN))
+}
+
+/// An answer whose plan no trace has confirmed: that it fits is not said then.
+fn unconfirmed(mut answer: Answer, fitter: &Fitter<'_>, told: Option<(Bytes, Bytes)>) -> Answer {
+    let Some((planned, traced)) = told else { return answer };
+    if answer.fit.verdict == Verdict::Fits && !answer.fit.plan.is_empty() && !fitter.is_traced(&answer) {
+        answer.fit.verdict = Verdict::DoesNotFit;
+        answer.fit.notes.push(format!(
+            "{TURNS} plans took more than the budget when the model was traced with them; the last of them {traced}, where \
+             rules say {planned}"
+        ));
+    }
+    answer
+}
+
+/// What a plan applies to the program: how much lies on the host is up to `gpuheap run`.
+fn levers(fit: &Fit) -> Vec<Lever> {
+    let all = fit.plan.iter().map(|planned| planned.lever.clone());
+    all.filter(|lever| !matches!(lever, Lever::Spill { .. })).collect()
+}
+
+/// What a trace with the plan applied takes, with the plan's settings of the allocator.
+fn peak(trace: Trace, options: &FitOptions, levers: &[Lever]) -> Result<Peak, Error> {
+    let family = Family::new(vec![trace])?;
+    let planned = levers.iter().find_map(|lever| match lever {
+        Lever::Allocator { conf } => Some(conf.clone()),
+        _ => None,
+    });
+    let limits = Limits {
+        conf: planned.or_else(|| options.limits.conf.clone()).or_else(|| Some(String::new())),
+        gpus: options.limits.gpus,
+        without: vec!["all".to_owned()],
+        workspace: options.limits.workspace.clone(),
+        ..Limits::default()
+    };
+    let options = FitOptions { budget: Some(ENDLESS), limits, front: false, ..options.clone() };
+    let variants = [Variant { levers: Vec::new(), family }];
+    Ok(Fitter::new(&variants, &options)?.answer(&mut |_, _| ())?.fit.peak)
+}

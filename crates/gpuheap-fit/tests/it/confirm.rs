@@ -1,0 +1,120 @@
+//! Plans are traced before they are believed.
+
+use gpuheap_fit::device::Device;
+use gpuheap_fit::plan::Limits;
+use gpuheap_fit::{Error, FitOptions, Lever, Trace, Tracer, Verdict, fit_traced};
+
+use crate::model::{Model, trace};
+
+/// Traces the model as it is, and with a plan whatever the test says.
+struct Fake<F> {
+    planned: F,
+    asked: Vec<(Vec<Lever>, Option<u64>)>,
+}
+
+impl<F: FnMut(&[Lever]) -> Result<Trace, Error>> Tracer for Fake<F> {
+    type Error = Error;
+
+    fn trace(&mut self, levers: &[Lever], batch: Option<u64>) -> Result<Trace, Error> {
+        self.asked.push((levers.to_vec(), batch));
+        if levers.is_empty() {
+            return Ok(trace(Model { batch: batch.unwrap_or(8), ..Model::default() }));
+        }
+        (self.planned)(levers)
+    }
+
+    fn ends(&self, error: &Error) -> bool {
+        matches!(error, Error::NoSuchDevice { .. })
+    }
+}
+
+fn options(budget: u64, without: &[&str]) -> FitOptions {
+    let without = without.iter().map(|&name| name.to_owned()).collect();
+    let device = Device::find("H200", None).unwrap();
+    FitOptions {
+        device,
+        calibration: None,
+        budget: Some(budget),
+        limits: Limits { gpus: 1, without, ..Limits::default() },
+        front: false,
+    }
+}
+
+/// What the model takes as it is, and the least that is possible, in bytes.
+fn sizes() -> (u64, u64) {
+    let mut fake = Fake { planned: |_: &[Lever]| Ok(trace(Model { batch: 1, ..Model::default() })), asked: Vec::new() };
+    let whole = fit_traced(&mut fake, &options(1 << 30, &[])).unwrap();
+    (whole.baseline.high, whole.smallest_budget_bytes.unwrap())
+}
+
+#[test]
+fn the_peak_is_that_of_the_trace_with_the_plan() {
+    let (whole, least) = sizes();
+    let small = || Ok(trace(Model { batch: 1, layers: 2, ..Model::default() }));
+    let mut fake = Fake { planned: |_: &[Lever]| small(), asked: Vec::new() };
+    let fit = fit_traced(&mut fake, &options(u64::midpoint(whole, least), &[])).unwrap();
+    let alone =
+        fit_traced(&mut Fake { planned: |_: &[Lever]| small(), asked: Vec::new() }, &options(1 << 40, &["all"]));
+    assert_eq!(fit.verdict, Verdict::Fits);
+    assert!(fit.peak.device_bytes < alone.unwrap().peak.device_bytes);
+    assert!(fit.notes.iter().any(|note| note.contains("trace with the plan applied")), "{:?}", fit.notes);
+    // The model, half of its batch, then plans: each at the batch that was asked for.
+    let batches: Vec<Option<u64>> = fake.asked.iter().map(|(_, batch)| *batch).collect();
+    assert_eq!((&batches[..2], fake.asked[2].0.is_empty()), (&[None, Some(4)][..], false));
+    assert!(batches[2..].iter().all(Option::is_none) && batches.len() <= 7, "{batches:?}");
+    // No plan is traced twice.
+    for (at, (levers, _)) in fake.asked.iter().enumerate().skip(2) {
+        assert!(fake.asked[2..at].iter().all(|(other, _)| other != levers));
+    }
+}
+
+#[test]
+fn a_plan_that_takes_too_much_gives_way_to_one_that_does_not() {
+    let (whole, _) = sizes();
+    let others = [
+        "accumulate",
+        "allocator",
+        "optimizer",
+        "offload_optimizer",
+        "loss",
+        "selective_checkpoint",
+        "offload_activations",
+        "spill",
+    ];
+    // By rules one block less would do: a checkpointed block spares less than they say.
+    let planned = |levers: &[Lever]| {
+        let count =
+            levers.iter().map(|lever| if let Lever::Checkpoint { modules } = lever { modules.len() } else { 0 });
+        let batch = 8 - u64::try_from(count.sum::<usize>()).unwrap() / 2;
+        Ok(trace(Model { batch, ..Model::default() }))
+    };
+    let mut fake = Fake { planned, asked: Vec::new() };
+    let budget = whole - (whole >> 4);
+    let fit = fit_traced(&mut fake, &options(budget, &others)).unwrap();
+    let traced = fake.asked.iter().filter(|(levers, _)| !levers.is_empty()).count();
+    assert!(traced >= 2, "the first plan should have been too large");
+    assert_eq!(fit.verdict, Verdict::Fits, "{:?}", fit.notes);
+    assert!(fit.peak.high <= budget);
+}
+
+#[test]
+fn what_no_trace_confirms_is_not_said_to_fit() {
+    let (whole, least) = sizes();
+    let mut fake = Fake { planned: |_: &[Lever]| Ok(trace(Model::default())), asked: Vec::new() };
+    let fit = fit_traced(&mut fake, &options(u64::midpoint(whole, least), &["spill"])).unwrap();
+    assert_eq!(fit.verdict, Verdict::DoesNotFit, "{:?}", fit.notes);
+    assert!(fake.asked.len() <= 7, "{}", fake.asked.len());
+}
+
+#[test]
+fn a_plan_that_cannot_be_traced_is_by_rules_and_an_end_is_an_end() {
+    let (whole, least) = sizes();
+    let options = options(u64::midpoint(whole, least), &[]);
+    let refuse = |_: &[Lever]| Err(Error::OneBatch { traced: 1, wanted: 2 });
+    let fit = fit_traced(&mut Fake { planned: refuse, asked: Vec::new() }, &options).unwrap();
+    assert_eq!(fit.verdict, Verdict::Fits);
+    assert!(fit.notes.iter().any(|note| note.contains("so its peak is by rules")), "{:?}", fit.notes);
+    let end = |_: &[Lever]| Err(Error::NoSuchDevice { name: String::new(), known: String::new() });
+    let ended = fit_traced(&mut Fake { planned: end, asked: Vec::new() }, &options);
+    assert!(matches!(ended, Err(Error::NoSuchDevice { .. })));
+}
