@@ -39,11 +39,13 @@ pub(crate) fn confirmed<T: Tracer>(
         let with = match tracer.trace(&levers, batch) {
             Ok(with) => with,
             Err(error) if tracer.ends(&error) => return Err(error),
+            // One that was confirmed before is as good as it was.
+            Err(_) if best.is_some() => break,
             // Another plan could be traced, and nobody would know why it is not this one.
             Err(error) => {
                 let why = format!("the model could not be traced with the plan, so its peak is by rules: {error}");
                 answer.fit.notes.push(why);
-                return Ok(fitter.complete(best.unwrap_or(answer).fit));
+                return Ok(fitter.complete(answer.fit));
             }
         };
         let unknown = with.unknown.clone();

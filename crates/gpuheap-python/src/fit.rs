@@ -36,9 +36,7 @@ impl Text {
 /// The plan as JSON, from traces that there are.
 pub(crate) fn plan(traces: &Traces, options: &str) -> Result<String, Failure> {
     let options = FitOptions::from_json(options).map_err(Failure::fit)?;
-    let read = |(number, text): (usize, &Text)| {
-        text.parse(&format!("trace {}", number + 1)).map_err(Failure::fit)
-    };
+    let read = |(number, text): (usize, &Text)| text.parse(&format!("trace {}", number + 1)).map_err(Failure::fit);
     let traces = match traces {
         Traces::One(text) => vec![read((0, text))?],
         Traces::Many(texts) => texts.iter().enumerate().map(read).collect::<Result<_, _>>()?,

@@ -88,7 +88,7 @@ class Recorder:
             TraceError: there are more than any program has.
         """
         if not inputs and not outputs:
-            # Of numbers, or of nothing: no kernel runs for it, and there may be one at one batch size and none at another.
+            # Of numbers, or of nothing: no kernel runs for it, and at another batch size there may be none.
             self._silent += 1
         if len(self.events) + self._silent > _MOST_EVENTS:
             raise TraceError(
