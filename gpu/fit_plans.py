@@ -2,11 +2,9 @@
 
     PYTHONPATH=python python gpu/fit_plans.py plan PLANS.json            here, without a GPU: the plans
     PYTHONPATH=python python gpu/fit_plans.py run PLANS.json OUT.jsonl   on one GPU (PLANS.json is made if not there)
-    PYTHONPATH=python python gpu/fit_plans.py two OUT.jsonl              on two GPUs
 
 `run` gives, for each model and budget: the plan; checkpointing of all blocks; what torch's `sac_milp` chooses at that
-budget (`gpu/fit_sac.py`, worked out beside the runs; needs pulp). `two` trains a model of 1.6 times the budget under
-FSDP2, tensor parallelism and a pipeline, and compares losses with the run on one GPU.
+budget (`gpu/fit_sac.py`, worked out beside the runs; needs pulp). Plans for two GPUs: `gpu/fit_two.py`.
 """
 
 from __future__ import annotations
@@ -30,8 +28,6 @@ CASES: dict[str, tuple[int, list[str]]] = {
 """Model, batch, budgets: of the device, or as a part of what the model needs as it is."""
 PARTS = {"half": 0.5, "quarter": 0.25}
 DEVICE = "h200"
-TWO = ("llama_1b", 8)
-FORMS = ("fsdp2", "tensor", "pipeline")
 
 
 def plan(path: Path, command: str, models: list[str]) -> None:
@@ -175,53 +171,6 @@ def table(out: Path) -> None:
         print(text)
 
 
-def two(out: Path) -> None:
-    """The same model on one GPU and on two: memory, losses."""
-    from gpuheap._fit.verify import run_plan
-    from gpuheap.errors import Error
-
-    model, batch = TWO
-    make = f"{Path(__file__).parent / 'zoo.py'}:{model}__b{batch}"
-    gib = 1 << 30
-    rows: list[dict[str, Any]] = []
-    budget = 0
-    for form in ("one GPU", *FORMS):
-        levers = [] if form == "one GPU" else [{"lever": "shard", "form": form, "gpus": 2}]
-        begun = time.perf_counter()
-        try:
-            real = run_plan({"plan": levers, "batch": None}, make, steps=3)
-        except Error as error:
-            real = {"error": str(error)}
-        row = {"model": model, "batch": batch, "name": form, "real": real, "seconds": time.perf_counter() - begun}
-        rows.append(row)
-        with out.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-        if "error" in real or real.get("out_of_memory"):
-            print(f"{form:<10} {real.get('error') or real['out_of_memory']}", flush=True)
-            continue
-        if form == "one GPU":
-            budget = int(real["device_bytes"] / 1.6)
-            need = real["device_bytes"] / gib
-            print(f"{model}, batch {batch}: needs {need:.2f} GiB; the budget is {budget / gib:.2f} GiB")
-        losses = _losses(real, form)
-        expected = _losses(rows[0]["real"], "one GPU") if "losses" in rows[0]["real"] else losses
-        off = max(abs(one - other) / abs(other) for one, other in zip(losses, expected, strict=True))
-        within = "" if form == "one GPU" else "within" if real["device_bytes"] <= budget else "OVER"
-        shown = "  ".join(f"{loss:.5f}" for loss in losses)
-        print(
-            f"{form:<10} device {real['device_bytes'] / gib:6.2f} GiB {within:<6}  "
-            f"step {real['step_us'] / 1e3:7.1f} ms  losses {shown}  off by {off:.1e}",
-            flush=True,
-        )
-
-
-def _losses(real: dict[str, Any], form: str) -> list[float]:
-    """The losses of the whole batch: those of the parts have the weights that make their mean the whole."""
-    if form == "fsdp2" and real.get("ranks"):
-        return [sum(parts) / len(parts) for parts in zip(*(rank["losses"] for rank in real["ranks"]), strict=True)]
-    return list(real["losses"])
-
-
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -235,8 +184,6 @@ def main() -> None:
     ran.add_argument("out", type=Path)
     ran.add_argument("--minutes", type=float, default=5.0)
     ran.add_argument("--sac", type=Path, metavar="FOLDER", help="what `gpu/fit_sac.py` chose before")
-    both = commands.add_parser("two")
-    both.add_argument("out", type=Path)
     shown = commands.add_parser("table")
     shown.add_argument("out", type=Path)
     work = commands.add_parser("worker")
@@ -250,8 +197,6 @@ def main() -> None:
         plan(options.plans, options.line, options.models or list(CASES))
     elif options.command == "run":
         run(options.plans, options.out, options.minutes, options.sac)
-    elif options.command == "two":
-        two(options.out)
     elif options.command == "table":
         table(options.out)
     else:

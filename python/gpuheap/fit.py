@@ -69,7 +69,7 @@ class _Fit:
                 as ``"train.py:make"``, or a name such as ``"torchvision:resnet152"``.
             budget: the most that the program may take of each GPU, its context included, in bytes or as text
                 (``"24GiB"``); by default all of the device.
-            gpus: GPUs to spread the work over.
+            gpus: GPUs of one host to spread the work over, as copies, by FSDP2, tensor parallelism or a pipeline.
             device: the type of GPU, as ``"H200"``; by default that of this machine if there is one, else an H200.
             verify: whether to run the plan for some steps on the GPU, in a process of its own: ``plan.verified``.
             batch: samples a step, over all GPUs; by default those of the batch that ``make`` returns.

@@ -323,6 +323,10 @@ def make():
 
 def fails():
     return make(1)
+
+def waits():
+    import time
+    time.sleep(100)
 """
 
 
@@ -338,6 +342,10 @@ def test_a_run_in_a_process_of_its_own(tmp_path: Path) -> None:
         run_plan(plan, f"{tmp_path / 'train.py'}:fails")
     with pytest.raises(gpuheap.Error, match="has no module `nothing`"):
         run_plan({"plan": [CHECKPOINT | {"modules": ["nothing"]}]}, f"{tmp_path / 'train.py'}:make")
+    with pytest.raises(gpuheap.Error, match="had not ended after 4 seconds") as error:
+        run_plan({"plan": []}, f"{tmp_path / 'train.py'}:waits", seconds=4)
+    # Where it waits: in the program, or on a slow machine still on the way there.
+    assert str(error.value.hint).startswith('File "')
 
 
 def can_plan() -> bool:

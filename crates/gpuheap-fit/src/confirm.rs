@@ -17,6 +17,8 @@ use crate::tracer::Tracer;
 const TURNS: usize = 5;
 /// A budget that nothing exceeds.
 const ENDLESS: u64 = 1 << 60;
+/// What is said of a plan that was traced.
+const CONFIRMED: &str = "the peak is of a trace with the plan applied";
 /// The part of a step that a plan must save to be worth another trace.
 const GAIN: f64 = 0.005;
 
@@ -35,6 +37,10 @@ pub(crate) fn confirmed<T: Tracer>(
         let levers = levers(&answer.fit);
         if levers.is_empty() || fitter.is_traced(&answer) || !is_better(&answer, best.as_ref()) {
             break;
+        }
+        if is_a_trace(variants, &levers) {
+            answer.fit.notes.push(CONFIRMED.to_owned());
+            return Ok(fitter.complete(answer.fit));
         }
         let with = match tracer.trace(&levers, batch) {
             Ok(with) => with,
@@ -72,9 +78,20 @@ pub(crate) fn confirmed<T: Tracer>(
     };
     let mut fit = answer.fit;
     if told.is_some() && fit.verdict != Verdict::DoesNotFit {
-        fit.notes.push("the peak is of a trace with the plan applied".to_owned());
+        fit.notes.push(CONFIRMED.to_owned());
     }
     Ok(fitter.complete(fit))
+}
+
+/// Whether the traces that plans are made from have one with just these levers. Settings of the allocator are no part of a
+/// trace: they are replayed.
+fn is_a_trace(variants: &[Variant], levers: &[Lever]) -> bool {
+    let levers: Vec<&Lever> = levers.iter().filter(|lever| !matches!(lever, Lever::Allocator { .. })).collect();
+    variants.iter().any(|variant| {
+        !levers.is_empty()
+            && variant.levers.len() == levers.len()
+            && levers.iter().all(|&one| variant.levers.contains(one))
+    })
 }
 
 /// What could not be traced with the plan, and could without it.
@@ -112,7 +129,21 @@ fn levers(fit: &Fit) -> Vec<Lever> {
 }
 
 /// What a trace with the plan applied takes, with the plan's settings of the allocator.
-fn peak(trace: Trace, options: &FitOptions, levers: &[Lever]) -> Result<Peak, Error> {
+fn peak(mut trace: Trace, options: &FitOptions, levers: &[Lever]) -> Result<Peak, Error> {
+    // Of ranks that differ the fullest counts.
+    let others = std::mem::take(&mut trace.ranks);
+    let mut fullest = peak_of(trace, options, levers)?;
+    for other in others {
+        let peak = peak_of(other, options, levers)?;
+        if peak.high > fullest.high {
+            fullest = peak;
+        }
+    }
+    Ok(fullest)
+}
+
+/// The same of one rank.
+fn peak_of(trace: Trace, options: &FitOptions, levers: &[Lever]) -> Result<Peak, Error> {
     let family = Family::new(vec![trace])?;
     let planned = levers.iter().find_map(|lever| match lever {
         Lever::Allocator { conf } => Some(conf.clone()),
@@ -120,12 +151,13 @@ fn peak(trace: Trace, options: &FitOptions, levers: &[Lever]) -> Result<Peak, Er
     });
     let limits = Limits {
         conf: planned.or_else(|| options.limits.conf.clone()).or_else(|| Some(String::new())),
-        gpus: options.limits.gpus,
+        // The trace is what one of them does.
+        gpus: 1,
         without: vec!["all".to_owned()],
         workspace: options.limits.workspace.clone(),
         ..Limits::default()
     };
     let options = FitOptions { budget: Some(ENDLESS), limits, front: false, ..options.clone() };
-    let variants = [Variant { levers: Vec::new(), family }];
+    let variants = [Variant { levers: Vec::new(), family, ranks: Vec::new() }];
     Ok(Fitter::new(&variants, &options)?.answer(&mut |_, _| ())?.fit.peak)
 }

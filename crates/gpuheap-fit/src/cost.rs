@@ -10,9 +10,10 @@ mod product;
 mod queue;
 
 use crate::device::{Calibration, Device};
+use crate::exchange;
 use crate::levers::Lever;
 use crate::program::{Program, Run};
-use crate::trace::{Class, Event, Pass, Phase, Trace};
+use crate::trace::{Call, Class, Event, Pass, Phase, Trace};
 use host::Host;
 use kernel::Kernels;
 use queue::Queue;
@@ -85,10 +86,13 @@ impl CostModel {
         let factor =
             calibration.filter(|calibration| calibration.is_for(device)).map_or(1.0, |known| known.time_factor);
         let offloads = trace.applied.iter().any(|lever| matches!(lever, Lever::OffloadActivations { .. }));
+        let call_us = |call: &Call| {
+            if exchange::is(trace.op_name(call)) { exchange::us(call, device) } else { kernels.us(call) }
+        };
         let beside = |call| offloads && kernels.crosses_link(call);
         Self {
             beside: if offloads { trace.calls.iter().map(beside).collect() } else { Vec::new() },
-            call_us: trace.calls.iter().map(|call| kernels.us(call)).collect(),
+            call_us: trace.calls.iter().map(call_us).collect(),
             call_host: trace.calls.iter().map(|call| host.call(call.op, trace.inputs(call).len())).collect(),
             host,
             stored: stored(trace),
@@ -169,6 +173,8 @@ impl CostModel {
             }
             Event::Leave(_, Pass::Recompute) => walk.again = walk.again.saturating_sub(1),
             Event::Op(call) => self.call(walk, program.trace, call),
+            Event::Record(event, stream) => walk.queue.record(event, stream),
+            Event::Wait(stream, event) => walk.queue.wait_on(stream, event),
             Event::Work(work) => {
                 let work = program.works.get(work as usize).copied().unwrap_or_default();
                 self.begin_stepping(walk);
@@ -207,7 +213,7 @@ impl CostModel {
             walk.link_us += device_us;
             return;
         }
-        walk.queue.call(host_us, device_us);
+        walk.queue.call_on(trace.calls[index].stream, host_us, device_us);
         walk.device_us += device_us;
     }
 

@@ -81,6 +81,13 @@ pub struct Device {
     pub kernel_us: Figure,
     /// Bytes a second over the link to the host.
     pub link_bytes_per_second: Figure,
+    /// What NCCL takes more where a rank sends to another and not to all, in bytes; unset where nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point_to_point_bytes: Option<Figure>,
+    /// Bytes a second that exchanges within a host come to, each way; unset for devices without links of their own,
+    /// which exchange over the link to the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer_bytes_per_second: Option<Figure>,
 }
 
 /// For files that were written before it was asked for.
@@ -142,12 +149,18 @@ impl Device {
         (self.memory_bytes_per_second.value * self.memory_efficiency.value).max(1.0)
     }
 
-    /// Bytes of the context, with those of a communicator where there are several devices.
+    /// Bytes a second between two devices of a host, each way.
+    #[must_use]
+    pub fn peer_bandwidth(&self) -> f64 {
+        self.peer_bytes_per_second.map_or(self.link_bytes_per_second.value, |figure| figure.value).max(1.0)
+    }
+
+    /// Bytes of the context. What exchanges between devices take comes to that, see
+    /// [`exchange::outside_bytes`](crate::exchange::outside_bytes).
     #[must_use]
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sizes of memory, not negative")]
-    pub fn outside_bytes(&self, gpus: u32) -> u64 {
-        let communicator = if gpus > 1 { self.communicator_bytes.value } else { 0.0 };
-        (self.context_bytes.value + communicator).max(0.0) as u64
+    pub fn outside_bytes(&self) -> u64 {
+        self.context_bytes.value.max(0.0) as u64
     }
 }
 

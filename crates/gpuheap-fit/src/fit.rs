@@ -6,6 +6,7 @@ mod report;
 use crate::blocks::{Uses, blocks};
 use crate::cost::StepTime;
 use crate::error::Error;
+use crate::exchange;
 use crate::holders::holders;
 use crate::levers::{Lever, code};
 use crate::plan::{Found, Planner, Variant, normalizes_over_batches};
@@ -80,7 +81,7 @@ impl<'a> Fitter<'a> {
         let is_given = !options.limits.set.is_empty() || options.limits.gpus > 1;
         if !is_given && !self.explored {
             let (program, replayed, time) = self.planner.baseline()?;
-            let baseline = self.frame.peak(&program, &replayed, time);
+            let baseline = self.frame.peak(&program, &replayed, time, exchanges_of(&program, options));
             if baseline.high <= self.frame.budget && !options.front {
                 let fit = self.frame.answer(Verdict::Fits, baseline.clone(), baseline, phases(&replayed));
                 return Ok(Answer { fit, found: None });
@@ -103,17 +104,18 @@ impl<'a> Fitter<'a> {
             return Err(Error::Lever { lever: first.name().to_owned(), why });
         }
         let (program, replayed, time) = planner.baseline()?;
-        let baseline = frame.peak(&program, &replayed, time);
+        let baseline = frame.peak(&program, &replayed, time, exchanges_of(&program, options));
         drop(program);
         let smallest = planner.smallest();
-        let smallest_bytes =
-            smallest.as_ref().map(|found| frame.high(planner.reserved(found).saturating_add(frame.outside)));
+        let smallest_bytes = smallest
+            .as_ref()
+            .map(|found| frame.high(planner.needs(found).saturating_add(frame.outside), found.exchanges));
         let as_is = !is_given && baseline.high <= frame.budget;
         let found = if as_is {
             None
         } else {
             frame.cap().and_then(|cap| {
-                let least = || smallest.clone().filter(|found| planner.reserved(found) <= cap);
+                let least = || smallest.clone().filter(|found| planner.needs(found) <= cap);
                 planner.fastest(cap).or_else(least)
             })
         };
@@ -174,6 +176,12 @@ impl<'a> Fitter<'a> {
     }
 }
 
+/// What exchanges between devices take beside the allocator in a program that was spread over some before its trace.
+fn exchanges_of(program: &Program<'_>, options: &FitOptions) -> u64 {
+    let gpus = program.trace.sharded().map_or(1, |(_, gpus)| gpus);
+    exchange::outside_bytes(program.trace, &options.device, gpus)
+}
+
 fn phases(replayed: &Replayed) -> Vec<PhaseReport> {
     let report = |phase: &crate::replay::PhasePeak| PhaseReport {
         step: phase.step,
@@ -213,7 +221,7 @@ impl<'a> Frame<'a> {
     fn new(variants: &[Variant], options: &'a FitOptions) -> Self {
         let trace = variants.first().and_then(|variant| variant.family.largest());
         let calibration = options.calibration.as_ref().filter(|known| known.is_for(&options.device));
-        let outside = options.device.outside_bytes(options.limits.gpus);
+        let outside = options.device.outside_bytes();
         let outside = calibration.map(|known| known.context_bytes).filter(|&bytes| bytes > 0).unwrap_or(outside);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of memory")]
         let memory = options.device.memory_bytes.value as u64;
@@ -234,13 +242,13 @@ impl<'a> Frame<'a> {
         }
     }
 
-    fn device_bytes(&self, replayed: &Replayed) -> u64 {
-        replayed.reserved.saturating_add(self.outside)
+    fn device_bytes(&self, replayed: &Replayed, exchanges: u64) -> u64 {
+        replayed.reserved.saturating_add(self.outside).saturating_add(exchanges)
     }
 
-    /// The most that so many bytes of the device may turn out to be.
-    fn high(&self, device_bytes: u64) -> u64 {
-        let reserved = device_bytes.saturating_sub(self.outside);
+    /// The most that so many bytes of the device may turn out to be, of which libraries of exchanges have some.
+    fn high(&self, device_bytes: u64, exchanges: u64) -> u64 {
+        let reserved = device_bytes.saturating_sub(self.outside).saturating_sub(exchanges);
         device_bytes.saturating_add(share(reserved, self.error)).saturating_add(self.unbounded)
     }
 
@@ -249,14 +257,14 @@ impl<'a> Frame<'a> {
         let room = self.budget.checked_sub(self.outside)?.checked_sub(self.unbounded)?;
         let mut cap = share(room, 1.0 / (1.0 + self.error));
         // Rounding is not to cost the last byte.
-        while self.high(cap + 1 + self.outside) <= self.budget {
+        while self.high(cap + 1 + self.outside, 0) <= self.budget {
             cap += 1;
         }
         Some(cap)
     }
 
-    fn peak(&self, program: &Program<'_>, replayed: &Replayed, time: StepTime) -> Peak {
-        let device_bytes = self.device_bytes(replayed);
+    fn peak(&self, program: &Program<'_>, replayed: &Replayed, time: StepTime, exchanges: u64) -> Peak {
+        let device_bytes = self.device_bytes(replayed, exchanges);
         let (mut phase, mut step, mut open) = (Phase::Setup, 0, Vec::new());
         for event in &program.events[..=replayed.event.min(program.events.len().saturating_sub(1))] {
             match *event {
@@ -276,7 +284,7 @@ impl<'a> Frame<'a> {
             reserved_bytes: replayed.reserved,
             device_bytes,
             low: device_bytes.saturating_sub(share(replayed.reserved, self.error)),
-            high: self.high(device_bytes),
+            high: self.high(device_bytes, exchanges),
             phase,
             step,
             module: open.last().map_or_else(String::new, |&module| program.trace.module_name(module).to_owned()),
@@ -337,7 +345,7 @@ impl<'a> Frame<'a> {
         let peak = match (traced, planner.program(found)) {
             // The time is by rules: a trace has no operators of a fused optimizer, nor copies.
             (Some(traced), _) => Peak { step_us: found.time.total_us, ..traced.clone() },
-            (None, Some(program)) => self.peak(&program, &found.replayed, found.time),
+            (None, Some(program)) => self.peak(&program, &found.replayed, found.time, found.exchanges),
             (None, None) => baseline.clone(),
         };
         let mut fit = self.answer(verdict, baseline, peak, phases(&found.replayed));
@@ -412,7 +420,7 @@ impl<'a> Frame<'a> {
             let budget = most - span * point / (POINTS as u64 - 1);
             let cap = budget.saturating_sub(self.outside).saturating_sub(self.unbounded);
             let Some(found) = planner.fastest(share(cap, 1.0 / (1.0 + self.error))) else { continue };
-            let needs = self.high(planner.reserved(&found).saturating_add(self.outside));
+            let needs = self.high(planner.needs(&found).saturating_add(self.outside), found.exchanges);
             let step_us = found.time.total_us;
             // A point that is no faster than one with less memory is on no front.
             while front.last().is_some_and(|last| last.step_us >= step_us && last.budget_bytes >= needs) {

@@ -96,6 +96,10 @@ pub enum Lever {
         /// For a pipeline: the first module of each stage.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         stages: Vec<String>,
+        /// For a pipeline: the parts of a batch that are under way; unset leaves it to `plan.apply`, which takes two for
+        /// each stage.
+        #[serde(default, rename = "microbatches", skip_serializing_if = "Option::is_none")]
+        micro_batches: Option<u32>,
     },
     /// Weights in few bits.
     Quantize {
@@ -182,7 +186,8 @@ impl Lever {
     }
 
     /// Whether it is about blocks, each of which has one of its kind.
-    pub(crate) fn is_of_blocks(&self) -> bool {
+    #[must_use]
+    pub fn is_about_blocks(&self) -> bool {
         matches!(self, Self::Checkpoint { .. } | Self::SelectiveCheckpoint { .. } | Self::OffloadActivations { .. })
     }
 
@@ -198,6 +203,7 @@ impl Lever {
                 | Self::Prune { .. }
                 | Self::Sparse24 { .. }
                 | Self::InferenceMode { .. }
+                | Self::Shard { form: ShardForm::Tensor | ShardForm::Pipeline, .. }
         )
     }
 

@@ -13,6 +13,7 @@ mod confirm;
 pub mod cost;
 pub mod device;
 mod error;
+pub mod exchange;
 mod fit;
 pub mod holders;
 pub mod levers;

@@ -8,7 +8,9 @@ mod asked;
 mod chain;
 mod corrections;
 mod prepare;
+mod ranks;
 mod search;
+pub mod spread;
 mod variants;
 
 pub use chain::{Chain, Choice, Link, Solved};

@@ -106,6 +106,12 @@ impl<'t> Program<'t> {
         u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
     }
 
+    /// The stream that a slot is asked for on; what levers add is on the default stream.
+    #[must_use]
+    pub fn stream(&self, slot: u32) -> u64 {
+        self.trace.storages.get(slot as usize).map_or(0, |storage| u64::from(storage.stream))
+    }
+
     /// The steps, in order.
     #[must_use]
     pub fn steps(&self) -> Vec<Step> {

@@ -59,7 +59,7 @@ pub fn replay(program: &Program<'_>, config: &Config, cap: Option<u64>) -> Repla
                 if size == 0 {
                     continue;
                 }
-                let request = Request { size, ..Request::default() };
+                let request = Request { size, stream: program.stream(slot), ..Request::default() };
                 let Ok(block) = allocator.allocate(request, slot) else {
                     result.out_of_memory = true;
                     result.event = at;

@@ -159,6 +159,8 @@ pub struct Storage {
     pub dtype: u32,
     /// The name of the parameter that it belongs to, or empty.
     pub name: Box<str>,
+    /// The stream that it was asked for on: memory of one serves no other. 0 is the default stream.
+    pub stream: u16,
 }
 
 /// What a program is doing.
@@ -255,6 +257,10 @@ pub enum Event {
     Op(u32),
     /// Autograd keeps a storage for the backward pass.
     Saved(u32),
+    /// An event of the device is recorded on a stream, behind all that was asked for on it: the event, the stream.
+    Record(u32, u16),
+    /// What is asked for next on a stream comes after an event: the stream, the event.
+    Wait(u16, u32),
     /// Operators that follow are run so many times. Levers write it, traces have none.
     Repeat(u32),
     /// Work that no operator of the trace does: an index into [`Program::works`](crate::Program). Levers write it, traces
@@ -281,6 +287,8 @@ pub struct Call {
     pub inputs: (u32, u32),
     /// See `inputs`.
     pub outputs: (u32, u32),
+    /// The stream that it runs on.
+    pub stream: u16,
 }
 
 /// Something that the tracer could not follow.
@@ -325,9 +333,22 @@ pub struct Trace {
     pub events: Vec<Event>,
     /// What could not be traced.
     pub unknown: Vec<Unknown>,
+    /// Parts of a batch that the stages of a pipeline work on one after the other; 1 for all other programs.
+    pub micro_batches: u32,
+    /// The other ranks of a program over several devices, where they differ: the later stages of a pipeline.
+    pub ranks: Vec<Trace>,
 }
 
 impl Trace {
+    /// How the program was spread over devices before it was traced, and over how many.
+    #[must_use]
+    pub fn sharded(&self) -> Option<(crate::levers::ShardForm, u32)> {
+        self.applied.iter().find_map(|lever| match lever {
+            crate::Lever::Shard { form, gpus, .. } => Some((*form, *gpus)),
+            _ => None,
+        })
+    }
+
     /// The storages that a call reads.
     #[must_use]
     pub fn inputs(&self, call: &Call) -> &[u32] {

@@ -4,9 +4,9 @@ use std::fmt::Display;
 
 use crate::confirm::confirmed;
 use crate::error::Error;
-use crate::fit::{Fit, FitOptions, fit};
+use crate::fit::{Fit, FitOptions};
 use crate::levers::Lever;
-use crate::plan::{Limits, Variant};
+use crate::plan::{Limits, Variant, spread};
 use crate::scale::Family;
 use crate::trace::Trace;
 
@@ -36,22 +36,25 @@ pub trait Tracer {
 /// Answers for a model that `tracer` traces: as it is, with the levers that only a trace can tell about, and with the plan
 /// that was found.
 pub fn fit_traced<T: Tracer>(tracer: &mut T, options: &FitOptions) -> Result<Fit, T::Error> {
-    let (variants, batch) = variants(tracer, &options.limits)?;
+    let (variants, batch, notes) = variants(tracer, &options.limits)?;
     // Traces can be at other sizes than the one that is asked about.
     let limits = Limits { batch: Some(batch).filter(|&batch| batch > 0), ..options.limits.clone() };
     let sized = FitOptions { limits, ..options.clone() };
-    // What one of several devices holds is not traced yet.
-    if options.limits.gpus > 1 {
-        return Ok(fit(&variants, &sized, &mut |done, of| tracer.planning(done, of))?);
-    }
-    confirmed(&variants, &sized, options.limits.batch, tracer)
+    let mut fit = confirmed(&variants, &sized, options.limits.batch, tracer)?;
+    fit.notes.extend(notes);
+    Ok(fit)
 }
 
-/// All traces that plans are made from, the model as it is first; and the samples of its batch.
-fn variants<T: Tracer>(tracer: &mut T, limits: &Limits) -> Result<(Vec<Variant>, u64), T::Error> {
+/// Traces that plans are made from, the samples of the model's own batch, and what to say of ways that were not traced.
+type Traced = (Vec<Variant>, u64, Vec<String>);
+
+/// All traces that plans are made from, the model as it is first.
+fn variants<T: Tracer>(tracer: &mut T, limits: &Limits) -> Result<Traced, T::Error> {
     let mut wanted: Vec<Vec<Lever>> = vec![Vec::new()];
-    let set: Vec<Lever> = limits.set.iter().filter(|lever| lever.is_traced()).cloned().collect();
-    if !set.is_empty() {
+    let is_shard = |lever: &Lever| matches!(lever, Lever::Shard { .. });
+    let set: Vec<Lever> = limits.set.iter().filter(|lever| lever.is_traced() && !is_shard(lever)).cloned().collect();
+    let must = !set.is_empty();
+    if must {
         wanted.push(set);
     }
     for (name, text) in ALLOWED {
@@ -63,15 +66,37 @@ fn variants<T: Tracer>(tracer: &mut T, limits: &Limits) -> Result<(Vec<Variant>,
         || limits.set.iter().any(|lever| matches!(lever, Lever::Accumulate { .. }));
     let mut variants = Vec::with_capacity(wanted.len());
     let mut batch = 0;
+    // The work is spread over devices beside all that has to be there; what is only allowed may be left out.
+    let beside: Vec<Vec<Lever>> = wanted[usize::from(must)..].to_vec();
     for levers in wanted {
         let first = tracer.trace(&levers, limits.batch)?;
         if variants.is_empty() {
             batch = first.batch.size;
         }
-        let family = if sizes { family(tracer, first, &levers)? } else { Family::new(vec![first])? };
-        variants.push(Variant { levers, family });
+        variants.push(variant(tracer, first, levers, sizes)?);
     }
-    Ok((variants, batch))
+    let mut notes = Vec::new();
+    for levers in spread::ways(&beside, limits, &variants[0]) {
+        match tracer.trace(&levers, limits.batch) {
+            Ok(first) => {
+                // A pipeline works on parts of the batch by itself.
+                let sizes = sizes && first.ranks.is_empty();
+                variants.push(variant(tracer, first, levers, sizes)?);
+            }
+            // What was asked for has to be there; of what was only tried the others will do.
+            Err(error) if tracer.ends(&error) || limits.set.iter().any(is_shard) => return Err(error),
+            Err(error) => notes.push(spread::not_considered(&levers, &error.to_string())),
+        }
+    }
+    Ok((variants, batch, notes))
+}
+
+fn variant<T: Tracer>(tracer: &mut T, first: Trace, levers: Vec<Lever>, sizes: bool) -> Result<Variant, T::Error> {
+    if !first.ranks.is_empty() || !sizes {
+        return Ok(Variant { levers, ..Variant::new(vec![first])? });
+    }
+    let family = family(tracer, first, &levers)?;
+    Ok(Variant { levers, family, ranks: Vec::new() })
 }
 
 /// A trace and one at another size, which tell about all others: at half of it, or where the model does something else then,

@@ -7,6 +7,7 @@ from typing import Any
 
 from gpuheap._fit.modules import Modules
 from gpuheap._fit.recorder import Recorder
+from gpuheap._fit.storages import local
 
 __all__ = ["Classes"]
 
@@ -22,7 +23,7 @@ class Classes:
     def _find(self, tensor: Any) -> int:
         if tensor is None or not hasattr(tensor, "untyped_storage") or tensor.device.type != "cuda":
             return -1
-        return self._recorder.storages.find(tensor)
+        return self._recorder.storages.find(local(tensor))
 
     def _set(self, number: int, kind: str, module: int, name: str) -> None:
         if number >= 0:
@@ -90,7 +91,7 @@ class Classes:
         """As in the trace."""
         parameters = list(model.parameters())
         return {
-            "parameters": sum(int(one.numel()) for one in parameters),
+            "parameters": sum(int(local(one).numel()) for one in parameters),
             "parameter_bytes": _together(parameters),
             "trainable_bytes": _together(one for one in parameters if one.requires_grad),
             "buffers_bytes": _together(model.buffers()),
@@ -104,7 +105,7 @@ class Classes:
         held, trained = 0, 0
         for optimizer in optimizers:
             for parameter, state in getattr(optimizer, "state", {}).items():
-                trained += int(parameter.numel())
+                trained += int(local(parameter).numel())
                 values = state.values() if isinstance(state, dict) else ()
                 held += sum(_bytes(one) for one in values if self._find(one) >= 0 and one.dim())
         return {
@@ -118,9 +119,9 @@ class Classes:
 
 def _together(tensors: Iterable[Any]) -> int:
     """Bytes of the storages behind tensors, each once."""
-    return sum({one.untyped_storage()._cdata: _bytes(one) for one in tensors}.values())
+    return sum({local(one).untyped_storage()._cdata: _bytes(one) for one in tensors}.values())
 
 
 def _bytes(tensor: Any) -> int:
-    size: int = tensor.untyped_storage().nbytes()
+    size: int = local(tensor).untyped_storage().nbytes()
     return size

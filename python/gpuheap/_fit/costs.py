@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from gpuheap._fit.collectives import is_exchange, wire_bytes
+
 __all__ = ["Costs"]
 
 
@@ -22,11 +24,15 @@ class Costs:
     ) -> tuple[int, int, int]:
         """FLOP, bytes read, bytes written.
 
+        Of an exchange between ranks they are the bytes that this rank sends and receives.
+
         What an operator changes in place is read and written; views move nothing. Bytes are those of the elements that
         tensors show, not of their storages.
         """
         if func.is_view:
             return 0, 0, 0
+        if is_exchange(func):
+            return wire_bytes(func, args, tensors, out)
         flops = 0
         formula = self._formulas.get(func._overloadpacket)
         name = func._overloadpacket.__name__

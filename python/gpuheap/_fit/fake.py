@@ -124,6 +124,9 @@ class FakeCuda(FakeTensorMode):  # type: ignore[misc]
             return self.dispatch(func, types, args, kwargs or {})
         if self._depth:
             return self.dispatch(func, types, args, kwargs or {})
+        if any(not issubclass(kind, FakeTensor) and kind not in _PLAIN for kind in types):
+            # Tensors that are spread over ranks, or hold others in another way, come back with what they hold.
+            return NotImplemented
         self._depth = 1
         kwargs = kwargs or {}
         if (
@@ -188,6 +191,8 @@ class FakeCuda(FakeTensorMode):  # type: ignore[misc]
         for number in reversed(held):
             storages.end_scratch(number)
 
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 _writes_of: dict[Any, tuple[tuple[int, str], ...]] = {}
 

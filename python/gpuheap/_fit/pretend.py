@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
+
+from gpuheap._fit.streams import Streams
 
 __all__ = ["Gpu", "pretending"]
 
@@ -24,61 +26,10 @@ class Gpu:
     processors: int = 132
 
 
-class _Stream:
-    """A stream on which nothing runs."""
-
-    cuda_stream = 0
-    stream_id = 0
-    device_index = 0
-    device_type = 1
-    priority = 0
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        import torch
-
-        self.device = torch.device("cuda:0")
-
-    def __enter__(self) -> _Stream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def synchronize(self) -> None:
-        pass
-
-    wait_stream = wait_event = lambda self, *_: None
-
-    def query(self) -> bool:
-        return True
-
-    def is_capturing(self) -> bool:
-        return False
-
-    def record_event(self, event: Any = None) -> Any:
-        return event or _Event()
-
-
-class _Event:
-    """An event that has happened."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    record = wait = synchronize = lambda self, *_: None
-
-    def query(self) -> bool:
-        return True
-
-    def elapsed_time(self, _: Any) -> float:
-        return 0.0
-
-
-def _answers(gpu: Gpu) -> dict[Any, dict[str, Any]]:
+def _answers(gpu: Gpu, streams: Streams) -> dict[Any, dict[str, Any]]:
     import torch
     import torch._subclasses.fake_tensor as fake_tensor
 
-    stream = _Stream()
     properties = SimpleNamespace(
         name=gpu.name,
         major=gpu.capability[0],
@@ -127,13 +78,13 @@ def _answers(gpu: Gpu) -> dict[Any, dict[str, Any]]:
         "ipc_collect": nothing,
         "set_per_process_memory_fraction": nothing,
         "is_current_stream_capturing": always(False),
-        "current_stream": always(stream),
-        "default_stream": always(stream),
-        "set_stream": nothing,
-        "stream": lambda _stream: nullcontext(),
-        "StreamContext": lambda _stream: nullcontext(),
-        "Stream": _Stream,
-        "Event": _Event,
+        "current_stream": streams.current_stream,
+        "default_stream": streams.default_stream,
+        "set_stream": streams.set_stream,
+        "stream": streams.on,
+        "StreamContext": streams.on,
+        "Stream": streams.Stream,
+        "Event": streams.Event,
         "manual_seed": nothing,
         "manual_seed_all": nothing,
         "seed": nothing,
@@ -172,7 +123,8 @@ def _answers(gpu: Gpu) -> dict[Any, dict[str, Any]]:
             "device_count": always(1),
             "current_accelerator": always(torch.device("cuda")),
             "current_device_index": zero,
-            "current_stream": always(stream),
+            "current_stream": streams.current_stream,
+            "set_stream": streams.set_stream,
             "set_device_index": nothing,
             "synchronize": nothing,
             "empty_cache": nothing,
@@ -185,12 +137,12 @@ def _answers(gpu: Gpu) -> dict[Any, dict[str, Any]]:
 
 
 @contextmanager
-def pretending(gpu: Gpu) -> Iterator[Callable[[], None]]:
+def pretending(gpu: Gpu, streams: Streams) -> Iterator[Callable[[], None]]:
     """Answer for a GPU that is not there. Yields a function that does the same for modules imported since."""
     changed: dict[tuple[int, str], tuple[Any, str, Any]] = {}
 
     def put() -> None:
-        for place, answers in _answers(gpu).items():
+        for place, answers in _answers(gpu, streams).items():
             for name, value in answers.items():
                 if (id(place), name) not in changed and hasattr(place, name):
                     changed[id(place), name] = (place, name, vars(place).get(name, _MISSING))

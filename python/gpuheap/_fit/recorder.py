@@ -39,8 +39,10 @@ class Recorder:
 
     def restart(self) -> None:
         """Forget everything so far."""
+        stream = self.storages.stream
         self.storages.forget()
         self.storages = Storages(self._alloc, self._free)
+        self.storages.stream = stream
         self.events.clear()
         self.ops.clear()
         self._op_of.clear()
@@ -81,8 +83,26 @@ class Recorder:
         known = self.unknown.get(key, 0)
         self.unknown[key] = None if bound is None or known is None else max(known, bound)
 
-    def op(self, func: Any, thread: int, cost: tuple[float, int, int], inputs: list[int], outputs: list[int]) -> None:
-        """An operator has run.
+    def record(self, event: int, stream: int) -> None:
+        """An event is recorded on a stream: all that was asked for on it before comes before the event."""
+        if self.recording:
+            self.events.append(["record", event, stream])
+
+    def wait(self, stream: int, event: int) -> None:
+        """What comes next on a stream comes after an event."""
+        if self.recording:
+            self.events.append(["wait", stream, event])
+
+    def op(
+        self,
+        func: Any,
+        thread: int,
+        cost: tuple[float, int, int],
+        inputs: list[int],
+        outputs: list[int],
+        on: int | None = None,
+    ) -> None:
+        """An operator has run, on the stream of its thread or on another.
 
         Raises:
             TraceError: there are more than any program has.
@@ -100,7 +120,9 @@ class Recorder:
         number = self._op_of.get(func)
         if number is None:
             number = self._op_of[func] = self.ops.setdefault(str(func), len(self.ops))
-        self.events.append(["op", number, self.module, thread, *cost, inputs, outputs])
+        event: Event = ["op", number, self.module, thread, *cost, inputs, outputs]
+        stream = self.storages.stream() if on is None else on
+        self.events.append([*event, stream] if stream else event)
 
     def _alloc(self, storage: int) -> None:
         self.events.append(["alloc", storage])

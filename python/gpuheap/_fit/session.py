@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from gpuheap._fit import batches, linear, recurrent
+from gpuheap._fit import batches, collectives, linear, recurrent
 from gpuheap._fit.attention import attending
 from gpuheap._fit.classes import Classes
 from gpuheap._fit.convert import Converted, converting
@@ -25,8 +25,11 @@ from gpuheap._fit.modules import Modules
 from gpuheap._fit.phases import Phases
 from gpuheap._fit.pretend import Gpu, pretending
 from gpuheap._fit.program import Program, as_program, loss_of
+from gpuheap._fit.rank import Handed, alone, shard_of
 from gpuheap._fit.recorder import Recorder
 from gpuheap._fit.state import preserving
+from gpuheap._fit.storages import resizing
+from gpuheap._fit.streams import Streams
 from gpuheap._fit.trace import SCHEMA, failed
 from gpuheap._fit.values import Values, constants
 
@@ -36,15 +39,28 @@ _TOKENS = 4
 """New tokens that a generation is traced for; each has shapes of its own and takes its time."""
 
 
+_INTERCEPTS = (recurrent.run, linear.add_bias, collectives.intercept)
+
+
 class Session:
     """A program under trace."""
 
-    def __init__(self, gpu: Gpu, name: str, file: str | None) -> None:
-        """``name`` and ``file`` of the function that makes the program are for messages."""
+    def __init__(self, gpu: Gpu, name: str, file: str | None, rank: int = 0, handed: Handed | None = None) -> None:
+        """``name`` and ``file`` of the function that makes the program are for messages.
+
+        Of a program on several GPUs it is the one of ``rank``; ``handed`` has what the ranks before it sent.
+        """
         self._gpu = gpu
+        self._rank = rank
+        self._handed = handed or Handed()
+        self._stack: ExitStack | None = None
+        self._shard: Mapping[str, Any] | None = None
         self._name = name
         self._file = file
         self._recorder = Recorder()
+        self._streams = Streams()
+        self._streams.on_record, self._streams.on_wait = self._recorder.record, self._recorder.wait
+        self._recorder.storages.stream = lambda: self._streams.current
         self._values = Values(self._recorder)
         self._mode = FakeCuda(self._recorder, self._intercept)
         self._engine = Engine(self._recorder, self._mode)
@@ -70,18 +86,20 @@ class Session:
             prepare_engine()
         except RuntimeError as error:
             raise TraceError(f"a program for CUDA cannot be traced here: {error}") from error
+        self._stack = stack
         stack.enter_context(preserving())
         stack.enter_context(_quiet())
         stack.enter_context(warnings.catch_warnings())
         # Copies of fake tensors ask for an address.
         warnings.filterwarnings("ignore", message="Accessing the data pointer of FakeTensor")
-        self._refresh = stack.enter_context(pretending(self._gpu))
+        self._refresh = stack.enter_context(pretending(self._gpu, self._streams))
         stack.enter_context(attending(self._gpu))
         self._converted = stack.enter_context(converting())
         stack.enter_context(_lists_of_tensors())
         stack.enter_context(recurrent.recurring(self._gpu))
         stack.enter_context(linear.adding_in_place())
         stack.enter_context(constants())
+        stack.enter_context(resizing(lambda: self._recorder.storages))
         stack.enter_context(_eager())
         stack.enter_context(self._engine.following())
         stack.enter_context(self._phases.following())
@@ -98,7 +116,7 @@ class Session:
             self._modules.detach()
 
     def _intercept(self, mode: FakeCuda, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        for intercept in (self._engine.intercept, self._values.intercept, recurrent.run, linear.add_bias):
+        for intercept in (self._engine.intercept, self._values.intercept, *_INTERCEPTS):
             out = intercept(mode, func, args, kwargs)
             if out is not NotImplemented:
                 return out
@@ -161,6 +179,11 @@ class Session:
         except ImportError as error:
             raise TraceError(f"levers cannot be applied: {error}") from error
         optimizer = program.optimizer if len(program.optimizers) != 1 else program.optimizers[0]
+        self._shard = shard_of(levers)
+        if self._shard is not None:
+            assert self._stack is not None
+            ranks = int(self._shard.get("gpus", 2))
+            self._stack.enter_context(alone(ranks, self._rank, self._streams, self._handed))
         with self._blaming("the levers cannot be applied"):
             self._applied = apply(levers, program.model, optimizer, loss=program.step or program.loss)
         program.model = self._applied.model
@@ -194,8 +217,16 @@ class Session:
                 batch = batches.make(program.batch, self._size)
             else:
                 batch = program.batch if self._size is None else batches.resized(program.batch, self._size)
-            self._batch = batches.to_device(batch)
-        self._described = self._described or batches.describe(self._batch)
+            part = self._part(batch)
+            self._batch = batches.to_device(part)
+        self._described = self._described or batches.describe(self._batch if part is batch else batch)
+
+    def _part(self, batch: Any) -> Any:
+        """What this rank takes of the batch."""
+        if self._shard is None or self._shard.get("form") not in ("data", "fsdp2"):
+            return batch
+        split = import_module("gpuheap._fit.apply.batch").split
+        return split(batch, int(self._shard.get("gpus", 2)))[self._rank]
 
     def step(self, number: int) -> None:
         """One training step, or, without an optimizer, one forward pass without gradients."""
@@ -325,13 +356,20 @@ class Session:
                 "module": storages.modules,
                 "dtype": storages.dtypes,
                 "name": storages.names,
+                **({"stream": storages.streams} if any(storages.streams) else {}),
             },
+            **({"micro_batches": self._micro_batches()} if self._micro_batches() > 1 else {}),
             "events": recorder.events,
             "unknown": [
                 {"what": what, "where": where, "bound_bytes": bound}
                 for (what, where), bound in recorder.unknown.items()
             ],
         }
+
+    def _micro_batches(self) -> int:
+        """Parts of a batch that a pipeline works on."""
+        pipeline = getattr(getattr(self._applied, "_target", None), "pipeline", None)
+        return int(getattr(pipeline, "count", 1))
 
     def close(self) -> None:
         """Let the program go, while the contexts that it was made in are still there."""

@@ -7,10 +7,11 @@ so a weak reference to it tells the moment at which PyTorch's caching allocator 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Storages"]
+__all__ = ["Storages", "local", "resizing"]
 
 CLASSES = (
     "parameter",
@@ -38,9 +39,15 @@ class Storages:
         self.modules: list[int] = []
         self.dtypes: list[str] = []
         self.names: list[str] = []
+        self.streams: list[int] = []
+        """The stream whose memory each has."""
+        self.stream: Callable[[], int] = lambda: 0
+        """The stream that memory is asked for on now."""
         # By the address of the C++ object, which may be used again once the storage is dropped.
         self._alive: dict[int, int] = {}
         self._references: dict[int, weakref.ref[Any]] = {}
+        # Storages whose memory was given back and that are still there: what they were.
+        self._emptied: dict[int, tuple[int, weakref.ref[Any]]] = {}
 
     def find(self, tensor: Any) -> int:
         """The number of a tensor's storage, or -1 if it is none of these."""
@@ -58,6 +65,11 @@ class Storages:
             # The allocator is not asked.
             return -1
         number = self._new(size, kind, module, str(tensor.dtype).removeprefix("torch."))
+        self._follow(storage, number)
+        return number
+
+    def _follow(self, storage: Any, number: int) -> None:
+        address = storage._cdata
         self._alive[address] = number
 
         def dropped(_: Any, address: int = address, number: int = number) -> None:
@@ -67,7 +79,27 @@ class Storages:
 
         self._references[number] = weakref.ref(storage, dropped)
         self._on_alloc(number)
-        return number
+
+    def resized(self, storage: Any) -> None:
+        """A storage has another size now: its memory was given back, and other memory is there if it has any."""
+        address = storage._cdata
+        number = self._alive.pop(address, None)
+        if number is not None and self._references.pop(number, None) is not None:
+            self._on_free(number)
+        elif address in self._emptied:
+            number = self._emptied.pop(address)[0]
+        if number is None:
+            return
+        size = storage.nbytes()
+        if size:
+            again = self._new(size, self.classes[number], self.modules[number], self.dtypes[number], self.names[number])
+            self._follow(storage, again)
+        else:
+
+            def dropped(_: Any, address: int = address) -> None:
+                self._emptied.pop(address, None)
+
+            self._emptied[address] = (number, weakref.ref(storage, dropped))
 
     def scratch(self, size: int, kind: str, module: int, name: str = "") -> int:
         """A storage that no tensor of the program shows, in use until :meth:`end_scratch`."""
@@ -85,6 +117,7 @@ class Storages:
         self.modules.append(module)
         self.dtypes.append(dtype)
         self.names.append(name)
+        self.streams.append(self.stream())
         return len(self.bytes) - 1
 
     def alive(self) -> list[int]:
@@ -95,3 +128,32 @@ class Storages:
         """Follow none of them any longer."""
         self._references.clear()
         self._alive.clear()
+        self._emptied.clear()
+
+
+def local(tensor: Any) -> Any:
+    """The tensor that a rank has of one that is spread over ranks; any other as it is."""
+    for name in ("_local_tensor", "elem"):
+        inner = getattr(tensor, name, None)
+        tensor = tensor if inner is None else inner
+    return tensor
+
+
+@contextmanager
+def resizing(storages: Callable[[], Storages]) -> Iterator[None]:
+    """Follow programs that give the memory of a storage back and keep the storage, as FSDP2 does with parameters."""
+    import torch
+
+    kind: Any = torch.UntypedStorage
+    before = kind.resize_
+
+    def resize_(storage: Any, size: int) -> Any:
+        out = before(storage, size)
+        storages().resized(storage)
+        return out
+
+    kind.resize_ = resize_
+    try:
+        yield
+    finally:
+        del kind.resize_

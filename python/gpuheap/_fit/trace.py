@@ -52,6 +52,7 @@ def trace(
             "A model is traced with the PyTorch that it trains with: install it.",
         ) from error
     try:
+        from gpuheap._fit.rank import Handed
         from gpuheap._fit.session import Session
     except ImportError as error:
         raise TraceError(
@@ -65,24 +66,37 @@ def trace(
     if unknown:
         raise TraceError(f"there is no phase {unknown[0]!r}; choose of {', '.join(PHASES)}")
     name = str(source or getattr(make, "__qualname__", "make"))
-    session = Session(gpu or Gpu(), name, getattr(getattr(make, "__code__", None), "co_filename", None))
-    with ExitStack() as stack:
-        session.open(stack)
-        progress("making the model")
-        session.build(make, batch, levers)
-        for number in (1, 2):
-            progress(f"tracing step {number}")
-            session.step(number)
-        for phase in phases:
-            progress(f"tracing {phase}")
-            session.extra(phase)
-        result = session.result()
-        session.close()
-    result["source"].update(make=name, python=platform.python_version())
-    if levers:
-        result["applied"] = [dict(lever) for lever in levers]
-    gc.collect()
+    file = getattr(getattr(make, "__code__", None), "co_filename", None)
+    handed, results = Handed(), []
+    for rank in _ranks(levers):
+        session = Session(gpu or Gpu(), name, file, rank, handed)
+        with ExitStack() as stack:
+            session.open(stack)
+            progress("making the model" if rank == 0 else f"making the model for rank {rank}")
+            session.build(make, batch, levers)
+            for number in (1, 2):
+                progress(f"tracing step {number}" + (f" of rank {rank}" if rank else ""))
+                session.step(number)
+            for phase in phases:
+                progress(f"tracing {phase}")
+                session.extra(phase)
+            results.append(session.result())
+            session.close()
+        gc.collect()
+    result = results[0]
+    for one in results:
+        one["source"].update(make=name, python=platform.python_version())
+        if levers:
+            one["applied"] = [dict(lever) for lever in levers]
+    if len(results) > 1:
+        result["ranks"] = results[1:]
     return result
+
+
+def _ranks(levers: Sequence[Mapping[str, Any]]) -> range:
+    """Ranks that differ: the stages of a pipeline. In other forms the first is as full as any."""
+    shard = next((lever for lever in levers if lever.get("lever") == "shard"), None)
+    return range(int(shard.get("gpus", 2)) if shard is not None and shard.get("form") == "pipeline" else 1)
 
 
 def failed(what: str, error: BaseException, file: str | None) -> TraceError:

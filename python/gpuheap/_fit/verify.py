@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import datetime
+import faulthandler
 import json
 import os
 import subprocess
@@ -21,6 +23,8 @@ __all__ = ["command_of", "main", "run_plan", "verify"]
 
 AGREES, DISAGREES, UNUSABLE = 0, 1, 2
 _HANGS_AFTER_S = 1800
+# How long ranks that are told to end may take for it.
+_GRACE_S = 10
 # The settings of PyTorch's allocator; without PyTorch this module has to say so, and not fail to be imported.
 _ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 # What a run counts against all that were before it.
@@ -39,6 +43,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--calibration", metavar="FILE", help="where what was learnt about the GPU is kept")
     parser.add_argument("--steps", type=int, default=5, metavar="N", help="steps that are timed [default: 5]")
     parser.add_argument("--child", metavar="FILE", help=argparse.SUPPRESS)
+    parser.add_argument("--limit", type=float, default=_HANGS_AFTER_S, help=argparse.SUPPRESS)
+    parser.add_argument("--build-there", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     try:
         plan = read(options.plan)
@@ -49,7 +55,9 @@ def main(arguments: list[str]) -> int:
                 "Give it: `--make train.py:make`.",
             )
         if options.child is not None:
-            return _child(plan, make, options.steps, Path(options.child))
+            # Also where a rank waits for another that is gone, and no code of Python's comes to its turn.
+            faulthandler.dump_traceback_later(options.limit, exit=True)
+            return _child(plan, make, options.steps, Path(options.child), options.limit, options.build_there)
         answer = verify(plan, make, steps=options.steps, calibration=options.calibration)
     except Error as error:
         print(f"error: {error.message}", file=sys.stderr)
@@ -147,11 +155,16 @@ def drive(
     return best
 
 
-def run_plan(plan: Mapping[str, Any], make: str, *, steps: int = 5) -> dict[str, Any]:
+def run_plan(
+    plan: Mapping[str, Any], make: str, *, steps: int = 5, seconds: float = _HANGS_AFTER_S, build_there: bool = False
+) -> dict[str, Any]:
     """Run the plan's levers in a child process; what it took, the largest of all ranks.
 
+    Each process ends itself after ``seconds``, whatever it waits for. With ``build_there`` weights are filled on the
+    device, see :func:`gpuheap._fit.measure.measure`.
+
     Raises:
-        Error: the program failed for another reason than memory.
+        Error: the program failed for another reason than memory, or did not end.
     """
     with tempfile.TemporaryDirectory() as folder:
         file, out = Path(folder) / "plan.json", Path(folder) / "real.json"
@@ -159,26 +172,41 @@ def run_plan(plan: Mapping[str, Any], make: str, *, steps: int = 5) -> dict[str,
         file.write_text(json.dumps({"verdict": "fits", **plan}), encoding="utf-8")
         command, environment = command_of(plan.get("plan", ()))
         arguments = ["verify", str(file), "--make", make, "--steps", str(steps), "--child", str(out)]
-        try:
-            done = subprocess.run(
-                [*command, "gpuheap._fit", *arguments],
-                env={**os.environ, **environment},
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_HANGS_AFTER_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise Error(f"the program had not ended after {_HANGS_AFTER_S} seconds, and was stopped") from error
+        arguments += ["--limit", str(seconds), *(["--build-there"] if build_there else [])]
+        code, text = _run([*command, "gpuheap._fit", *arguments], {**os.environ, **environment}, seconds)
         if out.exists():
             found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
             return found
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        last = next((line for line in reversed(lines) if not line.startswith(" ")), f"exit code {done.returncode}")
+        lines = [line for line in text.splitlines() if line.strip()]
+        if any(line.startswith("Timeout (") for line in lines):
+            at = next((line.strip() for line in lines if line.lstrip().startswith("File ")), "")
+            raise Error(f"the program had not ended after {seconds:g} seconds, and was stopped", at or None)
+        last = next((line for line in reversed(lines) if not line.startswith(" ")), f"exit code {code}")
         last = next((line for line in lines if line.startswith("error: ")), last).removeprefix("error: ")
         hint = next((line.removeprefix("hint: ") for line in lines if line.startswith("hint: ")), None)
         raise Error(f"the plan could not be run: {last}", hint or "\n".join(lines[-12:]) or None)
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str], seconds: float) -> tuple[int, str]:
+    """Run it; its exit code and what it said.
+
+    Raises:
+        Error: it has not ended long after its processes should have ended themselves.
+    """
+    with subprocess.Popen(
+        list(command), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
+    ) as child:
+        try:
+            _, text = child.communicate(timeout=seconds + _GRACE_S)
+        except subprocess.TimeoutExpired as error:
+            # torchrun ends its ranks when it is asked to; killed at once it would leave them behind.
+            child.terminate()
+            try:
+                child.communicate(timeout=_GRACE_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+            raise Error(f"the program had not ended after {seconds:g} seconds, and was stopped") from error
+    return child.returncode, text
 
 
 def command_of(levers: Sequence[Mapping[str, Any]]) -> tuple[list[str], dict[str, str]]:
@@ -199,7 +227,7 @@ def command_of(levers: Sequence[Mapping[str, Any]]) -> tuple[list[str], dict[str
     return command, environment
 
 
-def _child(plan: Mapping[str, Any], make: str, steps: int, out: Path) -> int:
+def _child(plan: Mapping[str, Any], make: str, steps: int, out: Path, limit: float, build_there: bool) -> int:
     """In the process that runs the plan: measure, agree with the other ranks, and write."""
     import torch
 
@@ -215,8 +243,11 @@ def _child(plan: Mapping[str, Any], make: str, steps: int, out: Path) -> int:
 
         if torch.cuda.is_available():
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    real = measure(function, levers, timed_steps=steps, batch=(plan.get("batch") or {}).get("size"))
+        dist.init_process_group(
+            "nccl" if torch.cuda.is_available() else "gloo", timeout=datetime.timedelta(seconds=limit)
+        )
+    size = (plan.get("batch") or {}).get("size")
+    real = measure(function, levers, timed_steps=steps, batch=size, build_there=build_there)
     rows = [real]
     if ranks > 1:
         import torch.distributed as dist

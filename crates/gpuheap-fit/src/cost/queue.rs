@@ -1,5 +1,8 @@
 //! The device starts a kernel when the program has asked for it and the one before is done. The program goes on at once,
-//! unless it waits for a number, or is so many kernels ahead that the queue is full.
+//! unless it waits for a number, or is so many kernels ahead that the queue is full. Streams of a device run beside each
+//! other, unless one waits for another.
+
+use foldhash::HashMap;
 
 /// Kernels that wait at most.
 const LONGEST: usize = 1024;
@@ -9,6 +12,10 @@ const LONGEST: usize = 1024;
 pub(super) struct Queue {
     pub(super) host: f64,
     pub(super) device: f64,
+    /// The same for streams other than the usual one, by their number less one.
+    streams: Vec<f64>,
+    /// When what was on a stream as an event was recorded is done.
+    events: HashMap<u32, f64>,
     /// When each of the last kernels began.
     begun: Vec<f64>,
     next: usize,
@@ -16,7 +23,7 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn new() -> Self {
-        Self { host: 0.0, device: 0.0, begun: Vec::new(), next: 0 }
+        Self { host: 0.0, device: 0.0, streams: Vec::new(), events: HashMap::default(), begun: Vec::new(), next: 0 }
     }
 
     /// Something that the program does by itself.
@@ -24,8 +31,13 @@ impl Queue {
         self.host += us;
     }
 
-    /// A call that costs the program `host_us` and the device `device_us`.
+    /// A call that costs the program `host_us` and the device `device_us`, on its usual stream.
     pub(super) fn call(&mut self, host_us: f64, device_us: f64) {
+        self.call_on(0, host_us, device_us);
+    }
+
+    /// The same on any stream.
+    pub(super) fn call_on(&mut self, stream: u16, host_us: f64, device_us: f64) {
         self.host += host_us;
         if device_us <= 0.0 {
             return;
@@ -33,14 +45,40 @@ impl Queue {
         if self.begun.len() == LONGEST {
             self.host = self.host.max(self.begun[self.next]);
         }
-        let begin = self.host.max(self.device);
-        self.device = begin + device_us;
+        let begin = self.host.max(*self.stream(stream));
+        *self.stream(stream) = begin + device_us;
         if self.begun.len() < LONGEST {
             self.begun.push(begin);
         } else {
             self.begun[self.next] = begin;
             self.next = (self.next + 1) % LONGEST;
         }
+    }
+
+    fn stream(&mut self, stream: u16) -> &mut f64 {
+        let Some(index) = usize::from(stream).checked_sub(1) else { return &mut self.device };
+        if index >= self.streams.len() {
+            self.streams.resize(index + 1, 0.0);
+        }
+        &mut self.streams[index]
+    }
+
+    /// An event is over as soon as all is that is on its stream now.
+    pub(super) fn record(&mut self, event: u32, stream: u16) {
+        let now = *self.stream(stream);
+        self.events.insert(event, now);
+    }
+
+    /// What comes next on a stream comes after an event. One that nobody recorded is over.
+    pub(super) fn wait_on(&mut self, stream: u16, event: u32) {
+        let over = self.events.get(&event).copied().unwrap_or(0.0);
+        let at = self.stream(stream);
+        *at = at.max(over);
+    }
+
+    /// When all streams are done.
+    fn done(&self) -> f64 {
+        self.streams.iter().copied().fold(self.device, f64::max)
     }
 
     /// Many small calls as one: the first kernel begins soon, and the device is done no sooner than the program.
@@ -54,7 +92,7 @@ impl Queue {
 
     /// The program waits until the device has done everything.
     pub(super) fn wait(&mut self, host_us: f64) {
-        self.host = self.host.max(self.device) + host_us;
+        self.host = self.host.max(self.done()) + host_us;
     }
 
     /// The same again so many times as between `before` and now.
@@ -62,12 +100,14 @@ impl Queue {
         let later = (self.device - before.device) * times;
         self.host += (self.host - before.host) * times;
         self.device += later;
+        let earlier = before.streams.iter().copied().chain(std::iter::repeat(0.0));
+        self.streams.iter_mut().zip(earlier).for_each(|(stream, before)| *stream += (*stream - before) * times);
         self.begun.iter_mut().for_each(|begun| *begun += later);
     }
 
     /// When both are done.
     pub(super) fn end(&self) -> f64 {
-        self.host.max(self.device)
+        self.host.max(self.done())
     }
 }
 
@@ -103,5 +143,25 @@ mod tests {
         let mut queue = Queue::new();
         (0..5000).for_each(|_| queue.call(0.1, 10.0));
         assert!(queue.host > 39_000.0, "{}", queue.host);
+    }
+
+    #[test]
+    fn streams_run_beside_each_other_until_one_waits() {
+        let mut queue = Queue::new();
+        queue.call_on(0, 0.0, 100.0);
+        queue.call_on(1, 0.0, 30.0);
+        assert!((queue.end() - 100.0).abs() < 1e-9);
+        queue.record(0, 0);
+        queue.wait_on(1, 0);
+        queue.call_on(1, 0.0, 30.0);
+        // Behind the first stream's work, beside what comes after it.
+        queue.call_on(0, 0.0, 10.0);
+        assert!((queue.end() - 130.0).abs() < 1e-9);
+        queue.wait_on(0, 7);
+        assert!((queue.end() - 130.0).abs() < 1e-9);
+        // The same once more.
+        let before = Queue::new();
+        queue.again(&before, 1.0);
+        assert!((queue.end() - 260.0).abs() < 1e-9);
     }
 }

@@ -51,12 +51,14 @@ pub fn code(lever: &Lever, class: &str) -> String {
         ),
         Lever::Shard { form, gpus, .. } => {
             let what = match form {
-                ShardForm::Data => "model = DistributedDataParallel(model)",
+                ShardForm::Data => "model = DistributedDataParallel(model, gradient_as_bucket_view=True)",
                 ShardForm::Fsdp2 => "for block in blocks: fully_shard(block)\nfully_shard(model)",
-                ShardForm::Tensor => "parallelize_module(model, mesh, plan)",
-                ShardForm::Pipeline => "pipeline(model, ...)",
+                ShardForm::Tensor => {
+                    "parallelize_module(model, mesh, {first: ColwiseParallel(), second: RowwiseParallel(), ...})"
+                }
+                ShardForm::Pipeline => "applied = plan.apply(model, optimizer); applied.step(batch)  # a stage, Schedule1F1B",
             };
-            format!("torchrun --nproc-per-node {gpus} train.py\n{what}")
+            format!("torchrun --standalone --nproc-per-node={gpus} train.py\ntorch.distributed.init_process_group()\n{what}")
         }
         Lever::Quantize { dtype, .. } => format!("torchao.quantization.quantize_(model, ...)  # {dtype}"),
         Lever::Prune { amount } => format!(

@@ -26,20 +26,48 @@ pub fn shard<'t>(
     }
 }
 
-/// Buckets hold all gradients once more; sums over the devices run beside the backward pass.
+/// Gradients are parts of buckets that stay: each is copied to its place as soon as it is there, and gone as memory of
+/// its own. Sums over the devices run beside the backward pass.
 fn data<'t>(program: &Program<'t>, gpus: u32, device: &Device) -> Program<'t> {
     let mut result = program.clone();
+    result.events = released_when_made(program);
     let mut left = trained(program);
-    let at = program.events.iter().position(|event| matches!(event, Event::Step(_))).unwrap_or(0);
     let mut buckets = Vec::new();
     while left > 0 {
         let bytes = left.min(BUCKET);
         buckets.push(Event::Alloc(result.add(Slot { bytes, class: Class::Gradient, module: NO_MODULE })));
         left -= bytes;
     }
+    let at = result.events.iter().position(|event| matches!(event, Event::Step(_))).unwrap_or(0);
     result.events.splice(at..at, buckets);
     result.extra_us += 0.1 * ring_us(trained(program), gpus, device);
     result
+}
+
+/// The events with every gradient dropped behind the operator that made it, and not later.
+fn released_when_made(program: &Program<'_>) -> Vec<Event> {
+    let gradient = |slot: u32| program.slots[slot as usize].class == Class::Gradient;
+    let mut events = Vec::with_capacity(program.events.len());
+    let mut made: Vec<u32> = Vec::new();
+    for &event in &program.events {
+        match event {
+            Event::Free(slot) if gradient(slot) => {
+                // One that no operator has made is dropped where it was.
+                if let Some(at) = made.iter().position(|&one| one == slot) {
+                    made.remove(at);
+                    events.push(event);
+                }
+                continue;
+            }
+            Event::Alloc(slot) if gradient(slot) => made.push(slot),
+            _ => {}
+        }
+        events.push(event);
+        if matches!(event, Event::Op(_)) {
+            events.extend(made.drain(..).map(Event::Free));
+        }
+    }
+    events
 }
 
 /// Parameters, gradients and state in parts; two blocks at a time are whole, once for the parameters and once for the
@@ -86,8 +114,7 @@ fn trained(program: &Program<'_>) -> u64 {
 /// Time to sum `bytes` over all devices, each sending and receiving at once.
 fn ring_us(bytes: u64, gpus: u32, device: &Device) -> f64 {
     let gpus = f64::from(gpus.max(1));
-    // Devices of one host are joined by links several times as fast as the one to the host.
-    let speed = 6.0 * device.link_bytes_per_second.value.max(1.0);
+    let speed = device.peer_bandwidth();
     2.0 * (gpus - 1.0) / gpus * bytes as f64 / speed * 1e6
 }
 

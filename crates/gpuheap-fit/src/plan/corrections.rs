@@ -33,7 +33,8 @@ mod tests {
 
     #[test]
     fn what_is_known_of_one_combination_is_taken_for_its_neighbours() {
-        let spec = Spec { prepared: 1, form: None, half_state: false, offload: false, chunks: None, shard: None };
+        let spec =
+            Spec { prepared: 1, form: None, half_state: false, offload: false, chunks: None, shard: None, rank: 0 };
         let near = Spec { form: Some(OptimizerForm::Fused), ..spec };
         let far = Spec { chunks: Some(8), ..near };
         let mut corrections = Corrections::default();

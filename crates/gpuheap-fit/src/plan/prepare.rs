@@ -1,7 +1,9 @@
 //! What a search starts from: traces of the model at each size of micro-batch, and what limits it.
 
+use crate::blocks::{Uses, blocks};
 use crate::error::Error;
-use crate::levers::Lever;
+use crate::levers::{Lever, ShardForm};
+use crate::program::Program;
 use crate::scale::Family;
 use crate::trace::Trace;
 
@@ -38,6 +40,44 @@ pub struct Variant {
     pub levers: Vec<Lever>,
     /// The traces.
     pub family: Family,
+    /// Those of the other ranks, where they differ: the later stages of a pipeline.
+    pub ranks: Vec<Family>,
+}
+
+impl Variant {
+    /// Traces of one model with the same levers, at different sizes of batches.
+    pub fn new(mut traces: Vec<Trace>) -> Result<Self, Error> {
+        let levers = traces.first().map(|trace| trace.applied.clone()).unwrap_or_default();
+        let count = traces.iter().map(|trace| trace.ranks.len()).min().unwrap_or(0);
+        let mut others: Vec<Vec<Trace>> = vec![Vec::new(); count];
+        for trace in &mut traces {
+            for (rank, other) in others.iter_mut().zip(std::mem::take(&mut trace.ranks)) {
+                rank.push(other);
+            }
+        }
+        let ranks = others.into_iter().map(Family::new).collect::<Result<_, _>>()?;
+        Ok(Self { levers, family: Family::new(traces)?, ranks })
+    }
+
+    /// The blocks of the model, as levers name them.
+    #[must_use]
+    pub fn block_names(&self) -> Vec<String> {
+        let Some(trace) = self.family.largest() else { return Vec::new() };
+        let program = Program::new(trace);
+        let uses = Uses::new(&program);
+        blocks(&program, &uses).iter().map(|block| trace.module_name(block.module).to_owned()).collect()
+    }
+
+    /// How the program is spread over devices in these traces, if it is.
+    #[must_use]
+    pub fn form(&self) -> Option<ShardForm> {
+        shard_in(&self.levers)
+    }
+}
+
+/// How levers spread a program over devices, if they do.
+pub(super) fn shard_in(levers: &[Lever]) -> Option<ShardForm> {
+    levers.iter().find_map(super::asked::shard_of)
 }
 
 /// What limits the search.
@@ -65,6 +105,8 @@ pub(super) struct Prepared {
     pub(super) levers: Vec<Lever>,
     pub(super) factor: u32,
     pub(super) trace: Trace,
+    /// Those of the other ranks, where they differ.
+    pub(super) others: Vec<Trace>,
     /// Only here to compare with: the plan must have other levers.
     pub(super) is_base: bool,
 }
@@ -86,7 +128,7 @@ impl Limits {
                 return failed(name, "the plan must have it, and may not have it".to_owned());
             }
             let other = |other: &Lever| other.name() == name && other != lever;
-            if !lever.is_of_blocks() && self.set[..at].iter().any(other) {
+            if !lever.is_about_blocks() && self.set[..at].iter().any(other) {
                 return failed(name, "it is given twice, and not as the same".to_owned());
             }
             match lever {
@@ -119,6 +161,11 @@ pub(crate) fn normalizes_over_batches(trace: &Trace) -> bool {
     trace.modules.iter().any(|module| module.class.contains("BatchNorm"))
 }
 
+/// Whether each rank has a part of the batch.
+fn splits(form: ShardForm) -> bool {
+    matches!(form, ShardForm::Data | ShardForm::Fsdp2)
+}
+
 /// All traces that the search works on: each variant at each size of micro-batch.
 pub(super) fn prepare(variants: &[Variant], limits: &Limits) -> Result<Vec<Prepared>, Error> {
     let gpus = u64::from(limits.gpus.max(1));
@@ -131,30 +178,54 @@ pub(super) fn prepare(variants: &[Variant], limits: &Limits) -> Result<Vec<Prepa
     if let Some(family) = variants.first().map(|variant| &variant.family) {
         let traced = family.largest().map_or(1, |trace| trace.batch.size);
         let trace = family.at(limits.batch.unwrap_or(traced))?;
-        prepared.push(Prepared { levers: variants[0].levers.clone(), factor: 1, trace, is_base: true });
+        prepared.push(Prepared {
+            levers: variants[0].levers.clone(),
+            factor: 1,
+            trace,
+            others: Vec::new(),
+            is_base: true,
+        });
     }
+    let is_spread = variants.iter().any(|variant| variant.form().is_some());
     for variant in variants {
         let fits_set = wanted.iter().all(|lever| variant.levers.contains(lever));
         if !fits_set {
             continue;
         }
         let family = &variant.family;
+        let form = variant.form();
+        // With sharding applied a trace is of one rank at the whole batch.
+        let gpus = if form.is_some() { 1 } else { gpus };
         let traced = family.largest().map_or(1, |trace| trace.batch.size);
         let batch = limits.batch.unwrap_or(traced);
         let normalizes = family.largest().is_some_and(normalizes_over_batches);
         let no_parts = limits.forbids("accumulate") || (normalizes && !limits.allows("accumulate"));
         // What is asked for need not be among those that are tried.
-        let factors = given.map_or_else(|| FACTORS.to_vec(), |given| vec![given.max(1)]);
+        let factors = match given {
+            Some(given) => vec![given.max(1)],
+            // A pipeline works on parts of the batch by itself.
+            None if form == Some(ShardForm::Pipeline) => vec![1],
+            None => FACTORS.to_vec(),
+        };
         for factor in factors {
             let not_asked = factor > 1 && given.is_none() && no_parts;
             let parts = u64::from(factor) * gpus;
             if not_asked || batch < parts || (parts > 1 && !batch.is_multiple_of(parts)) {
                 continue;
             }
-            match family.at(batch / parts) {
-                Ok(trace) => prepared.push(Prepared { levers: variant.levers.clone(), factor, trace, is_base: false }),
-                // Of a single trace there is no way to another size: then without this lever.
-                Err(Error::OneBatch { .. }) if factor > 1 => {}
+            // Of a sharded trace the parts of ranks have to be whole, too.
+            if form.is_some_and(splits) && !(batch / parts).is_multiple_of(u64::from(limits.gpus.max(1))) {
+                continue;
+            }
+            let others: Result<Vec<Trace>, Error> = variant.ranks.iter().map(|rank| rank.at(batch / parts)).collect();
+            match family.at(batch / parts).and_then(|trace| Ok((trace, others?))) {
+                Ok((trace, others)) => {
+                    let levers = variant.levers.clone();
+                    prepared.push(Prepared { levers, factor, trace, others, is_base: false });
+                }
+                // Of a single trace there is no way to another size: then without this lever, or without copies of the model
+                // where the work can be spread in other ways.
+                Err(Error::OneBatch { .. }) if factor > 1 || (gpus > 1 && is_spread) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -9,12 +9,14 @@ use crate::blocks::{Block, Uses, blocks_with};
 use crate::cost::{CostModel, HIDDEN, StepTime};
 use crate::device::{Calibration, Device, add_workspaces};
 use crate::error::Error;
+use crate::exchange;
 use crate::levers::checkpoint::{Treatment, costly_ops, treat};
 use crate::levers::{Lever, OptimizerForm, ShardForm, accumulate, loss, optimizer, shard};
 use crate::plan::Chain;
 use crate::plan::asked::{chunks_of, conf_of, force, form_of, shard_of, undo};
 use crate::plan::corrections::Corrections;
-use crate::plan::prepare::{Limits, Prepared, Variant, prepare};
+use crate::plan::prepare::{Limits, Prepared, Variant, prepare, shard_in};
+use crate::plan::ranks::{self, Beside, goes_with};
 use crate::program::Program;
 use crate::replay::{Replayed, config, replay};
 use crate::trace::Trace;
@@ -36,11 +38,14 @@ pub(super) struct Spec {
     pub(super) half_state: bool,
     pub(super) offload: bool,
     pub(super) chunks: Option<u32>,
+    /// How the work is spread by rules; what was traced so has it in its levers.
     pub(super) shard: Option<ShardForm>,
+    /// Of ranks that differ, which.
+    pub(super) rank: usize,
 }
 
 impl Spec {
-    /// How many of the six fields are the same.
+    /// How many of the six choices are the same.
     pub(super) fn alike(&self, other: &Self) -> usize {
         let same = [
             self.prepared == other.prepared,
@@ -75,9 +80,20 @@ pub struct Found {
     pub time: StepTime,
     /// Whether the blocks were chosen exactly.
     pub optimal: bool,
+    /// What exchanges between devices take beside the allocator, in bytes.
+    pub exchanges: u64,
     index: usize,
+    /// Of ranks that differ, the fullest.
+    rank: usize,
     treatments: Vec<Treatment>,
     conf: String,
+}
+
+impl Found {
+    /// What it takes of a device beside the context, in bytes.
+    fn needs(&self) -> u64 {
+        self.replayed.reserved.saturating_add(self.exchanges)
+    }
 }
 
 /// Searches.
@@ -135,8 +151,10 @@ impl<'a> Planner<'a> {
                 Lever::OffloadOptimizer {} if has("optimizer_state") => {
                     return Err(failed(lever, "the state cannot be on the host and in other numbers on the device"));
                 }
-                Lever::Shard { form: ShardForm::Tensor | ShardForm::Pipeline, .. } => {
-                    return Err(failed(lever, "what a device holds then does not follow from a trace of one device"));
+                Lever::Shard { form: ShardForm::Tensor | ShardForm::Pipeline, .. }
+                    if !self.has(|prepared| prepared.levers.contains(lever)) =>
+                {
+                    return Err(failed(lever, "no trace was made with it"));
                 }
                 Lever::Accumulate { factor } if !self.has(|prepared| prepared.factor == *factor) => {
                     return Err(failed(lever, "the batch has no such parts, or was traced at one size only"));
@@ -251,13 +269,13 @@ impl<'a> Planner<'a> {
         }
         order.sort_unstable();
         for (corrected, least, index) in order {
-            if best.as_ref().is_some_and(|best| self.reserved(best) <= corrected) {
+            if best.as_ref().is_some_and(|best| self.needs(best) <= corrected) {
                 break;
             }
             let Some(solved) = self.candidates[index].chain.solve(least, 1.0) else { continue };
             for (conf, config) in &self.confs {
                 let Some(found) = self.found(index, &solved.treatments, solved.optimal, conf, config) else { continue };
-                if best.as_ref().is_none_or(|best| self.reserved(&found) < self.reserved(best)) {
+                if best.as_ref().is_none_or(|best| self.needs(&found) < self.needs(best)) {
                     best = Some(found);
                 }
             }
@@ -281,10 +299,16 @@ impl<'a> Planner<'a> {
         found.replayed.reserved.saturating_add_signed(missed)
     }
 
+    /// What a plan takes of a device beside the context, in bytes, as far as traces have corrected the rules.
+    #[must_use]
+    pub fn needs(&self, found: &Found) -> u64 {
+        self.reserved(found).saturating_add(found.exchanges)
+    }
+
     /// The program of a plan, for a closer look.
     #[must_use]
     pub fn program(&self, found: &Found) -> Option<Program<'_>> {
-        let spec = self.candidates.get(found.index)?.spec;
+        let spec = Spec { rank: found.rank, ..self.candidates.get(found.index)?.spec };
         self.treated(spec, &found.treatments)
     }
 
@@ -292,7 +316,7 @@ impl<'a> Planner<'a> {
     /// peak and microseconds, either of which can be negative.
     #[must_use]
     pub fn share_of(&self, found: &Found, lever: &Lever) -> Option<(i64, f64)> {
-        let mut spec = self.candidates.get(found.index)?.spec;
+        let mut spec = Spec { rank: found.rank, ..self.candidates.get(found.index)?.spec };
         let mut treatments = found.treatments.clone();
         let mut conf = found.conf.clone();
         match lever {
@@ -301,16 +325,20 @@ impl<'a> Planner<'a> {
             Lever::OptimizerState { .. } => spec.half_state = false,
             Lever::OffloadOptimizer {} => spec.offload = false,
             Lever::Loss { .. } => spec.chunks = None,
-            Lever::Shard { .. } => spec.shard = None,
+            // The whole batch on one device.
+            Lever::Shard { .. } => {
+                (spec.shard, spec.rank, spec.prepared) = (None, 0, self.unsharded(spec.prepared)?);
+            }
             Lever::Checkpoint { .. } => undo(&mut treatments, Treatment::Recompute),
             Lever::SelectiveCheckpoint { .. } => undo(&mut treatments, Treatment::Selective),
             Lever::OffloadActivations { .. } => undo(&mut treatments, Treatment::Offload),
             Lever::Accumulate { .. } => spec.prepared = self.sibling(spec.prepared, 1, None)?,
             traced => spec.prepared = self.sibling(spec.prepared, self.prepared[spec.prepared].factor, Some(traced))?,
         }
+        let is_rank = !self.prepared[spec.prepared].others.is_empty();
         let program = self.treated(spec, &treatments)?;
         let without = replay(&program, &config(&conf).ok()?, None);
-        let time = self.cost(&self.prepared[spec.prepared].trace).step(&program);
+        let time = if is_rank { self.over_ranks(spec)? } else { self.cost(program.trace).step(&program) };
         let saves = i64::try_from(without.reserved).ok()? - i64::try_from(found.replayed.reserved).ok()?;
         Some((saves, found.time.total_us - time.total_us))
     }
@@ -321,6 +349,13 @@ impl<'a> Planner<'a> {
         self.prepared
             .iter()
             .position(|prepared| prepared.factor == factor && prepared.levers.iter().collect::<Vec<_>>() == levers)
+    }
+
+    /// The model as it is, where a trace has no levers but its sharding.
+    fn unsharded(&self, index: usize) -> Option<usize> {
+        let rest = self.prepared[index].levers.iter().filter(|lever| !matches!(lever, Lever::Shard { .. }));
+        let base = self.prepared.first().filter(|base| base.is_base)?;
+        rest.eq(base.levers.iter()).then_some(0)
     }
 
     fn specs(&self) -> Vec<Spec> {
@@ -367,9 +402,15 @@ impl<'a> Planner<'a> {
         };
         let shards: Vec<Option<ShardForm>> = match limits.set.iter().find_map(shard_of) {
             Some(form) => vec![Some(form)],
-            None if limits.gpus > 1 => vec![Some(ShardForm::Data), Some(ShardForm::Fsdp2)],
+            // Others follow by no rule that is good enough to choose by.
+            None if limits.gpus > 1 => vec![Some(ShardForm::Data)],
             None => vec![None],
         };
+        // What was traced so is not worked out by rules.
+        let traced = |form: ShardForm| self.prepared.iter().any(|prepared| shard_in(&prepared.levers) == Some(form));
+        let shards: Vec<Option<ShardForm>> =
+            shards.into_iter().filter(|shard| shard.is_none_or(|form| !traced(form))).collect();
+        let asked = limits.set.iter().find_map(shard_of);
         let mut specs = Vec::new();
         let usable = |&prepared: &usize| !self.prepared[prepared].is_base;
         for prepared in (0..self.prepared.len()).filter(usable) {
@@ -377,8 +418,13 @@ impl<'a> Planner<'a> {
                 for &offload in offloads {
                     for &half_state in halves {
                         for &chunks in &chunks {
-                            for &shard in &shards {
-                                let spec = Spec { prepared, form, half_state, offload, chunks, shard };
+                            let shards = match shard_in(&self.prepared[prepared].levers) {
+                                Some(form) if asked.is_some_and(|asked| asked != form) => &[][..],
+                                Some(_) => &[None][..],
+                                None => &shards,
+                            };
+                            for &shard in shards {
+                                let spec = Spec { prepared, form, half_state, offload, chunks, shard, rank: 0 };
                                 specs.extend(self.makes_sense(&spec).then_some(spec));
                             }
                         }
@@ -396,7 +442,13 @@ impl<'a> Planner<'a> {
         let in_backward = spec.form == Some(OptimizerForm::InBackward);
         let scaled =
             prepared.levers.iter().any(|lever| matches!(lever, Lever::Autocast { dtype } if dtype == "float16"));
-        !(in_backward && (prepared.factor > 1 || scaled || spec.shard.is_some()))
+        let form = spec.shard.or_else(|| shard_in(&prepared.levers));
+        let suits = |has: bool, lever: Beside| !has || form.is_none_or(|form| goes_with(form, lever));
+        suits(in_backward, Beside::InBackward)
+            && suits(spec.offload || spec.half_state, Beside::StateElsewhere)
+            && suits(spec.chunks.is_some(), Beside::ChunkedLoss)
+            && suits(low_bit, Beside::FewBits)
+            && !(in_backward && (prepared.factor > 1 || scaled))
             && !(spec.offload && (spec.form.is_some() || spec.half_state))
             && !(spec.half_state && low_bit)
     }
@@ -414,7 +466,8 @@ impl<'a> Planner<'a> {
     /// The program of a combination.
     fn build(&self, spec: Spec) -> Option<Program<'_>> {
         let prepared = &self.prepared[spec.prepared];
-        let mut program = self.with_workspaces(&prepared.trace);
+        let trace = if spec.rank == 0 { &prepared.trace } else { prepared.others.get(spec.rank - 1)? };
+        let mut program = self.with_workspaces(trace);
         if let Some(chunks) = spec.chunks {
             program = loss::chunked(&program, chunks, self.device)?;
         }
@@ -437,10 +490,16 @@ impl<'a> Planner<'a> {
     fn candidate(&self, spec: Spec) -> Option<Candidate> {
         let program = self.build(spec)?;
         let cost = self.cost(program.trace);
-        let base_us = cost.step(&program).total_us;
+        let differ = !self.prepared[spec.prepared].others.is_empty();
+        let base_us = if differ { self.over_ranks(spec)?.total_us } else { cost.step(&program).total_us };
         let uses = Uses::new(&program);
-        let blocks = self.blocks_of(&program, &uses);
-        let mut chain = Chain::new(&program, &uses, &blocks, &self.allowed(), &cost, self.device);
+        let blocks = if ranks::has_chain(program.trace) { self.blocks_of(&program, &uses) } else { Vec::new() };
+        let form = spec.shard.or_else(|| shard_in(&self.prepared[spec.prepared].levers));
+        let mut allowed = self.allowed();
+        allowed.retain(|&treatment| {
+            treatment != Treatment::Offload || form.is_none_or(|form| goes_with(form, Beside::OffloadedActivations))
+        });
+        let mut chain = Chain::new(&program, &uses, &blocks, &allowed, &cost, self.device);
         let names: Vec<&str> = blocks.iter().map(|block| program.trace.module_name(block.module)).collect();
         force(&mut chain, &names, self.limits)?;
         Some(Candidate { spec, base_us, chain })
@@ -461,6 +520,9 @@ impl<'a> Planner<'a> {
 
     fn treated(&self, spec: Spec, treatments: &[Treatment]) -> Option<Program<'_>> {
         let program = self.build(spec)?;
+        if treatments.is_empty() {
+            return Some(program);
+        }
         let uses = Uses::new(&program);
         let blocks = self.blocks_of(&program, &uses);
         if blocks.len() != treatments.len() && treatments.iter().any(|&treatment| treatment != Treatment::Keep) {
@@ -476,11 +538,11 @@ impl<'a> Planner<'a> {
         let mut target = cap;
         for _ in 0..TIGHTER {
             let found = self.solved(index, conf, config, target)?;
-            if found.replayed.reserved <= cap {
+            if found.needs() <= cap {
                 return Some(found);
             }
             // More is reserved than is alive: leave as much room again.
-            target = target.checked_sub((found.replayed.reserved - cap).max(GRAIN))?;
+            target = target.checked_sub((found.needs() - cap).max(GRAIN))?;
         }
         None
     }
@@ -506,19 +568,39 @@ impl<'a> Planner<'a> {
         conf: &str,
         config: &Config,
     ) -> Option<Found> {
-        let spec = self.candidates[index].spec;
-        let program = self.treated(spec, treatments)?;
-        let replayed = replay(&program, config, None);
-        let time = self.cost(program.trace).step(&program);
-        let levers = self.levers(spec, treatments, conf, &program);
-        Some(Found { levers, replayed, time, optimal, index, treatments: treatments.to_vec(), conf: conf.to_owned() })
+        let first = self.candidates[index].spec;
+        let mut fullest: Option<(usize, Replayed, Program<'_>)> = None;
+        for rank in 0..=self.prepared[first.prepared].others.len() {
+            let program = self.treated(Spec { rank, ..first }, treatments)?;
+            let replayed = replay(&program, config, None);
+            if fullest.as_ref().is_none_or(|(_, other, _)| replayed.reserved > other.reserved) {
+                fullest = Some((rank, replayed, program));
+            }
+        }
+        let (rank, replayed, program) = fullest?;
+        let differ = !self.prepared[first.prepared].others.is_empty();
+        let time = if differ { self.over_ranks(first)? } else { self.cost(program.trace).step(&program) };
+        let levers = self.levers(first, treatments, conf, &program);
+        let exchanges = exchange::outside_bytes(program.trace, self.device, self.limits.gpus);
+        let (treatments, conf) = (treatments.to_vec(), conf.to_owned());
+        Some(Found { levers, replayed, time, optimal, exchanges, index, rank, treatments, conf })
+    }
+
+    /// The time of a step where ranks differ.
+    fn over_ranks(&self, spec: Spec) -> Option<StepTime> {
+        let count = self.prepared[spec.prepared].others.len() + 1;
+        let programs = (0..count).map(|rank| self.build(Spec { rank, ..spec })).collect::<Option<Vec<_>>>()?;
+        let costs: Vec<CostModel> = programs.iter().map(|program| self.cost(program.trace)).collect();
+        let stages: Vec<(&CostModel, &Program<'_>)> = costs.iter().zip(&programs).collect();
+        Some(ranks::step(&stages))
     }
 
     fn levers(&self, spec: Spec, treatments: &[Treatment], conf: &str, program: &Program<'_>) -> Vec<Lever> {
         let prepared = &self.prepared[spec.prepared];
         let mut levers = Vec::new();
         if let Some(form) = spec.shard {
-            levers.push(Lever::Shard { form, gpus: self.limits.gpus.max(2), stages: Vec::new() });
+            let gpus = self.limits.gpus.max(2);
+            levers.push(Lever::Shard { form, gpus, stages: Vec::new(), micro_batches: None });
         }
         levers.extend(prepared.levers.iter().cloned());
         if prepared.factor > 1 {

@@ -2,7 +2,6 @@
 
 use super::Variant;
 use crate::error::Error;
-use crate::scale::Family;
 use crate::trace::Trace;
 
 /// The variants of a model: the one with the fewest levers first.
@@ -15,8 +14,5 @@ pub fn variants(traces: Vec<Trace>) -> Result<Vec<Variant>, Error> {
         }
     }
     groups.sort_by_key(|group| group[0].applied.len());
-    groups
-        .into_iter()
-        .map(|traces| Ok(Variant { levers: traces[0].applied.clone(), family: Family::new(traces)? }))
-        .collect()
+    groups.into_iter().map(Variant::new).collect()
 }

@@ -22,6 +22,7 @@ pub(super) fn trace(wire: WireTrace) -> Result<Trace, TraceError> {
         entered: vec![0; modules.len()],
         calls: Vec::new(),
         arguments: Vec::new(),
+        recorded: HashMap::default(),
         events: Vec::with_capacity(wire.events.0.len()),
         steps: 0,
     };
@@ -46,6 +47,8 @@ pub(super) fn trace(wire: WireTrace) -> Result<Trace, TraceError> {
         arguments,
         events,
         unknown: wire.unknown,
+        micro_batches: wire.micro_batches.unwrap_or(1).max(1),
+        ranks: wire.ranks.into_iter().map(trace).collect::<Result<_, _>>()?,
     })
 }
 
@@ -73,6 +76,7 @@ fn storages(wire: &WireTrace, modules: usize) -> Result<(Vec<Storage>, Vec<Strin
         ("module", columns.module.len()),
         ("dtype", columns.dtype.len()),
         ("name", columns.name.len()),
+        ("stream", columns.stream.len()),
     ] {
         // What is not there at all is not known; what is there has to be whole.
         if found != expected && !(found == 0 && column != "class") {
@@ -102,7 +106,9 @@ fn storages(wire: &WireTrace, modules: usize) -> Result<(Vec<Storage>, Vec<Strin
             next
         });
         let name = columns.name.get(index).map_or("", String::as_str).into();
-        storages.push(Storage { bytes, class: class(&columns.class[index]), module, dtype, name });
+        let stream = columns.stream.get(index).copied().unwrap_or(0);
+        let stream = u16::try_from(stream).map_err(|_| out_of_range("the stream of a storage", stream))?;
+        storages.push(Storage { bytes, class: class(&columns.class[index]), module, dtype, name, stream });
     }
     Ok((storages, dtypes))
 }
@@ -134,6 +140,8 @@ struct Checker {
     entered: Vec<u32>,
     calls: Vec<Call>,
     arguments: Vec<u32>,
+    /// Events of streams that were recorded, by the number that the tracer gave them.
+    recorded: HashMap<i64, u32>,
     events: Vec<Event>,
     steps: usize,
 }
@@ -177,6 +185,16 @@ impl Checker {
                 self.calls.push(call);
                 Event::Op(index(self.calls.len() - 1, number)?)
             }
+            WireEvent::Record(event, stream) => {
+                let next = index(self.recorded.len(), number)?;
+                let event = *self.recorded.entry(event).or_insert(next);
+                Event::Record(event, stream_of(stream, number)?)
+            }
+            WireEvent::Wait(stream, event) => match self.recorded.get(&event) {
+                Some(&event) => Event::Wait(stream_of(stream, number)?, event),
+                // Whatever came before the trace is over.
+                None => return Ok(()),
+            },
             WireEvent::Other => return Ok(()),
         };
         self.events.push(event);
@@ -201,6 +219,7 @@ impl Checker {
             written: whole(amount(call.written, "bytes written", number)?),
             inputs,
             outputs,
+            stream: stream_of(call.stream, number)?,
         })
     }
 
@@ -221,6 +240,10 @@ fn pass_of(pass: i64, number: usize) -> Result<Pass, TraceError> {
         2 => Ok(Pass::Recompute),
         _ => Err(out_of_range("a pass", &pass.to_string(), number)),
     }
+}
+
+fn stream_of(stream: i64, number: usize) -> Result<u16, TraceError> {
+    u16::try_from(stream).map_err(|_| out_of_range("a stream", &stream.to_string(), number))
 }
 
 fn id(value: i64, count: usize, what: &'static str, number: usize) -> Result<u32, TraceError> {

@@ -30,6 +30,10 @@ pub(super) struct WireTrace {
     pub(super) events: Events,
     #[serde(default)]
     pub(super) unknown: Vec<Unknown>,
+    #[serde(default)]
+    pub(super) micro_batches: Option<u32>,
+    #[serde(default)]
+    pub(super) ranks: Vec<WireTrace>,
 }
 
 #[derive(Deserialize)]
@@ -55,6 +59,8 @@ pub(super) struct WireStorages {
     pub(super) dtype: Vec<String>,
     #[serde(default)]
     pub(super) name: Vec<String>,
+    #[serde(default)]
+    pub(super) stream: Vec<i64>,
 }
 
 /// An event as written; ids are not checked yet.
@@ -67,6 +73,8 @@ pub(super) enum WireEvent {
     Free(i64),
     Op(Box<WireCall>),
     Saved(i64),
+    Record(i64, i64),
+    Wait(i64, i64),
     /// Of a kind that is not known: a newer tracer may write more.
     Other,
 }
@@ -80,6 +88,7 @@ pub(super) struct WireCall {
     pub(super) written: f64,
     pub(super) inputs: Vec<i64>,
     pub(super) outputs: Vec<i64>,
+    pub(super) stream: i64,
 }
 
 /// All events; an error says which of them is wrong.
@@ -138,6 +147,8 @@ impl<'de> Visitor<'de> for OneEvent {
             "alloc" => WireEvent::Alloc(next(&mut list, "a storage")?),
             "free" => WireEvent::Free(next(&mut list, "a storage")?),
             "saved" => WireEvent::Saved(next(&mut list, "a storage")?),
+            "record" => WireEvent::Record(next(&mut list, "an event")?, next(&mut list, "a stream")?),
+            "wait" => WireEvent::Wait(next(&mut list, "a stream")?, next(&mut list, "an event")?),
             "op" => WireEvent::Op(Box::new(WireCall {
                 op: next(&mut list, "an operator")?,
                 module: next::<Option<i64>, A>(&mut list, "a module")?.unwrap_or(-1),
@@ -147,6 +158,8 @@ impl<'de> Visitor<'de> for OneEvent {
                 written: next(&mut list, "bytes written")?,
                 inputs: next(&mut list, "inputs")?,
                 outputs: next(&mut list, "outputs")?,
+                // Not written for the default stream.
+                stream: list.next_element()?.unwrap_or(0),
             })),
             _ => WireEvent::Other,
         };

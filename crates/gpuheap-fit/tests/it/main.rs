@@ -3,6 +3,7 @@
 
 mod confirm;
 mod cost;
+mod devices;
 mod hostile;
 mod model;
 mod planner;

@@ -16,7 +16,7 @@ fn with_scratch(mut trace: Trace, around: usize, bytes: u64) -> Trace {
     let events: Vec<usize> = (0..trace.events.len()).collect();
     let place = *events.iter().filter(call).nth(around).unwrap();
     let id = u32::try_from(trace.storages.len()).unwrap();
-    let storage = Storage { bytes, class: Class::Workspace, module: NO_MODULE, dtype: 0, name: "".into() };
+    let storage = Storage { bytes, class: Class::Workspace, module: NO_MODULE, dtype: 0, name: "".into(), stream: 0 };
     trace.storages.push(storage);
     trace.events.insert(place + 1, Event::Free(id));
     trace.events.insert(place, Event::Alloc(id));

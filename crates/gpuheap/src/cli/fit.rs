@@ -11,7 +11,7 @@ use super::Form;
 const AFTER: &str = "\
 Examples:
   gpuheap fit train.py:make --budget 24GiB             will it fit, and if not, what makes it fit?
-  gpuheap fit train.py:make --budget 24GiB --gpus 2
+  gpuheap fit train.py:make --budget 24GiB --gpus 2    on two GPUs, in the fastest way that fits
   gpuheap fit train.py:make --budget 24GiB --verify    two steps on the GPU: predicted and real
   gpuheap fit --calibrate --device A100                measure the GPU that is here
   gpuheap fit train.py:make --device L4 --set autocast=bfloat16 --set checkpoint=all --without all
@@ -45,7 +45,8 @@ pub(crate) struct Fit {
     #[arg(long, value_name = "NAME", default_value = "H200")]
     pub(crate) device: String,
 
-    /// Devices to spread the work over
+    /// Devices of one host to spread the work over: as copies of the model, by FSDP2, tensor parallelism or a pipeline,
+    /// whatever is the fastest that fits
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) gpus: u32,
 

@@ -131,7 +131,9 @@ class _Pipeline:
         self.group = mesh.get_group()
         self.device = target.device
         self.stage = _Stage(target)
-        self._schedules: dict[Any, tuple[Any, int]] = {}
+        self.count = 1
+        """Parts of a batch that are under way in a step."""
+        self._schedules: dict[Any, Any] = {}
         import torch.distributed as dist
 
         self.ends = dist.new_group([0, gpus - 1]) if tied else None
@@ -142,9 +144,10 @@ class _Pipeline:
         """Forward and backward of all parts; returns the loss, on every rank."""
         import torch.distributed as dist
 
-        schedule, count = self._schedule(batch)
-        target = self.target
+        count = self.count = _parts(batches.batch_size(batch), self.wanted, self.gpus)
         self.stage.parts = batches.split(batch, count)
+        schedule = self._schedule(count)
+        target = self.target
         weights = [batches.weigh(target, part) for part in self.stage.parts]
         if any(weight is None for weight in weights):
             self.stage.weights = [1.0] * count
@@ -172,18 +175,51 @@ class _Pipeline:
         dist.broadcast(loss, self.gpus - 1, group=self.group)
         return loss
 
-    def _schedule(self, batch: Any) -> tuple[Any, int]:
-        """The schedule for batches of this shape: stages know the shapes that they exchange."""
+    def _schedule(self, count: int) -> Any:
+        """The schedule for batches of this shape."""
         from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-        leaves = torch.utils._pytree.tree_leaves(batch)
-        shapes = tuple(tuple(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor))
+        leaves = torch.utils._pytree.tree_leaves(self.stage.parts[0])
+        shapes = (count, *(tuple(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)))
         if shapes not in self._schedules:
-            count = _parts(batches.batch_size(batch), self.wanted, self.gpus)
-            stage = PipelineStage(self.stage, self.rank, self.gpus, self.device, group=self.group)
+            given, made = self._exchanged()
+            stage = PipelineStage(
+                self.stage, self.rank, self.gpus, self.device, input_args=given, output_args=made, group=self.group
+            )
             schedule = Schedule1F1B(stage, count, loss_fn=lambda output, _: output.sum(), scale_grads=False)
-            self._schedules = {shapes: (schedule, count)}
+            self._schedules = {shapes: schedule}
         return self._schedules[shapes]
+
+    def _exchanged(self) -> tuple[Any, Any]:
+        """Tensors without memory of the shape that a stage gets and of the one that it gives: by running it once, on
+        zeros. The stages tell each other; PyTorch's own way to do so differs from version to version.
+        """
+        import torch.distributed as dist
+
+        def peer(rank: int) -> int:
+            return int(dist.get_global_rank(self.group, rank))
+
+        def like(shape: Any, dtype: Any) -> Any:
+            return torch.empty(shape, dtype=dtype, device="meta", requires_grad=dtype.is_floating_point)
+
+        self.stage.weights = [1.0] * len(self.stage.parts)
+        place = torch.zeros(1, dtype=torch.int64)
+        given = place.to("meta")
+        arguments: tuple[Any, ...] = (place,)
+        named: dict[str, Any] = {}
+        if self.rank > 0:
+            told: list[Any] = [None]
+            dist.recv_object_list(told, src=peer(self.rank - 1), group=self.group, device=self.device)
+            shape, dtype = told[0]
+            given = like(shape, dtype)
+            arguments, named = (torch.zeros(shape, dtype=dtype, device=self.device),), {"place": place}
+        with torch.no_grad():
+            out = self.stage(*arguments, **named)
+        made = like(tuple(out.shape), out.dtype)
+        if self.rank < self.gpus - 1:
+            told = [(tuple(out.shape), out.dtype)]
+            dist.send_object_list(told, dst=peer(self.rank + 1), group=self.group, device=self.device)
+        return given, made
 
 
 def _parts(size: int, wanted: int, gpus: int) -> int:

@@ -109,7 +109,6 @@ def _heads(model: Any) -> list[int]:
 
 def apply(target: Target, mesh: Any) -> None:
     """Cut the pairs; everything else stays whole on each rank."""
-    from torch.distributed.tensor import DTensor
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
     names = {parameter: name for name, parameter in target.model.named_parameters()}
@@ -118,26 +117,22 @@ def apply(target: Target, mesh: Any) -> None:
         plan.update((name, ColwiseParallel()) for name in firsts)
         plan[second] = RowwiseParallel()
     parallelize_module(target.model, mesh, plan)
+    layers = {target.model.get_submodule(name) for name in plan}
+    parts = {id(parameter) for layer in layers for parameter in layer.parameters(recurse=False)}
     current = dict(target.model.named_parameters())
     size = mesh.size()
     for module in target.model.modules():
         # Older attention keeps the number of heads beside the layers.
         for name in ("num_heads", "n_heads", "num_key_value_heads", "all_head_size", "inner_dim"):
             value = vars(module).get(name)
-            if isinstance(value, int) and value % size == 0 and _has_cut(module, DTensor):
+            if isinstance(value, int) and value % size == 0 and any(child in layers for child in module.children()):
                 target.set(module, name, value // size)
     for optimizer in target.optimizers():
         groups: list[dict[str, Any]] = []
         for group in optimizer.param_groups:
             parameters = [current[names[one]] if one in names else one for one in group["params"]]
-            cut = [one for one in parameters if isinstance(one, DTensor)]
-            rest = [one for one in parameters if not isinstance(one, DTensor)]
+            cut = [one for one in parameters if id(one) in parts]
+            rest = [one for one in parameters if id(one) not in parts]
             # One call of a fused or foreach kernel takes either kind.
             groups.extend({**group, "params": kind} for kind in (cut, rest) if kind)
         optimizer.param_groups = groups
-
-
-def _has_cut(module: Any, kind: Any) -> bool:
-    return any(
-        isinstance(parameter, kind) for child in module.children() for parameter in child.parameters(recurse=False)
-    )
