@@ -349,6 +349,7 @@ impl<'a> Frame<'a> {
             (None, None) => baseline.clone(),
         };
         let mut fit = self.answer(verdict, baseline, peak, phases(&found.replayed));
+        fit.context_bytes = self.outside.saturating_add(found.exchanges);
         fit.plan = found
             .levers
             .iter()

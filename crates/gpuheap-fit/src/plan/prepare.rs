@@ -187,11 +187,8 @@ pub(super) fn prepare(variants: &[Variant], limits: &Limits) -> Result<Vec<Prepa
         });
     }
     let is_spread = variants.iter().any(|variant| variant.form().is_some());
-    for variant in variants {
-        let fits_set = wanted.iter().all(|lever| variant.levers.contains(lever));
-        if !fits_set {
-            continue;
-        }
+    let fits_set = |variant: &&Variant| wanted.iter().all(|lever| variant.levers.contains(lever));
+    for variant in variants.iter().filter(fits_set) {
         let family = &variant.family;
         let form = variant.form();
         // With sharding applied a trace is of one rank at the whole batch.
@@ -230,7 +227,9 @@ pub(super) fn prepare(variants: &[Variant], limits: &Limits) -> Result<Vec<Prepa
             }
         }
     }
-    if gpus > 1 && given.is_none() && prepared.iter().all(|prepared| prepared.is_base) {
+    // Where no trace has what was asked for, that is told instead.
+    let may = variants.iter().any(|variant| fits_set(&variant));
+    if gpus > 1 && may && given.is_none() && prepared.iter().all(|prepared| prepared.is_base) {
         let batch = prepared.first().map_or(0, |prepared| prepared.trace.batch.size);
         let why = format!("a batch of {batch} has no {gpus} equal parts, one for each device");
         return Err(Error::Lever { lever: "shard".to_owned(), why });

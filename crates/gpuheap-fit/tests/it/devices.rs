@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 use crate::model::{Model, text};
 
 const MIB: u64 = 1 << 20;
+/// Large enough that the device and not the program decides how long a step takes.
+const LARGE: Model = Model { layers: 6, batch: 8, sequence: 1024, width: 2048, words: 8000 };
 
 /// Two steps of one storage after another, on the streams that are given.
 fn after_each_other(streams: [u64; 2]) -> Trace {
@@ -75,7 +77,7 @@ fn spread_over_two(form: ShardForm, lasting: f64, work: f64, exchange: &str) -> 
 }
 
 fn at_batch(batch: u64, form: ShardForm, lasting: f64, work: f64, exchange: &str) -> Value {
-    let mut trace: Value = serde_json::from_str(&text(Model { batch, ..Model::default() })).unwrap();
+    let mut trace: Value = serde_json::from_str(&text(Model { batch, ..LARGE })).unwrap();
     trace["applied"] = json!([Lever::Shard { form, gpus: 2, stages: Vec::new(), micro_batches: None }]);
     let classes = trace["storages"]["class"].clone();
     for (bytes, class) in trace["storages"]["bytes"].as_array_mut().unwrap().iter_mut().zip(classes.as_array().unwrap())
@@ -108,7 +110,7 @@ fn read(trace: &Value) -> Trace {
 }
 
 fn base() -> Vec<Trace> {
-    [4, 8].map(|batch| parse(text(Model { batch, ..Model::default() }).as_bytes()).unwrap()).to_vec()
+    [4, 8].map(|batch| parse(text(Model { batch, ..LARGE }).as_bytes()).unwrap()).to_vec()
 }
 
 fn options(budget: Option<u64>, set: &[Lever]) -> FitOptions {
@@ -131,7 +133,7 @@ fn form(fit: &Fit) -> Option<ShardForm> {
 #[test]
 fn the_fastest_form_that_fits_is_taken() {
     let fast = spread_over_two(ShardForm::Tensor, 0.75, 0.4, "c10d.scatter_.default");
-    let small = spread_over_two(ShardForm::Fsdp2, 0.5, 0.6, "c10d._allgather_base_.default");
+    let small = spread_over_two(ShardForm::Fsdp2, 0.5, 0.45, "c10d._allgather_base_.default");
     let all = variants(base().into_iter().chain([read(&fast), read(&small)]).collect()).unwrap();
     let found = |budget| fit(&all, &options(budget, &[]), &mut |_, _| {}).unwrap();
     let roomy = found(None);
@@ -140,11 +142,13 @@ fn the_fastest_form_that_fits_is_taken() {
     assert_eq!((form(&tight), tight.verdict), (Some(ShardForm::Fsdp2), Verdict::Fits));
     assert!(tight.peak.high < roomy.peak.high && tight.step_us > roomy.step_us);
     // A program that sends from rank to rank has channels for it beside the communicator.
-    let outside = |fit: &Fit| fit.peak.device_bytes - fit.peak.reserved_bytes - fit.context_bytes;
+    let context = roomy.baseline.device_bytes - roomy.baseline.reserved_bytes;
+    let outside = |fit: &Fit| fit.peak.device_bytes - fit.peak.reserved_bytes - context;
     assert_eq!(outside(&tight), 307_298_304);
     assert_eq!(outside(&roomy), 307_298_304 + 400_490_496);
+    assert_eq!(outside(&roomy), roomy.context_bytes - context);
     // The model as it is runs on one device and has neither.
-    assert_eq!(roomy.baseline.device_bytes - roomy.baseline.reserved_bytes, roomy.context_bytes);
+    assert_eq!(context, options(None, &[]).device.outside_bytes());
 }
 
 #[test]
@@ -213,7 +217,7 @@ impl Tracer for OnlyFsdp2 {
             levers.iter().find_map(|lever| if let Lever::Shard { form, .. } = lever { Some(*form) } else { None });
         let batch = batch.unwrap_or(8);
         match form {
-            None => Ok(parse(text(Model { batch, ..Model::default() }).as_bytes()).unwrap()),
+            None => Ok(parse(text(Model { batch, ..LARGE }).as_bytes()).unwrap()),
             Some(ShardForm::Fsdp2) => {
                 let mut trace = at_batch(batch, ShardForm::Fsdp2, 0.5, 0.5, "c10d._allgather_base_.default");
                 trace["applied"] = json!(levers);
