@@ -11,6 +11,7 @@ use crate::levers::{Lever, code};
 use crate::plan::{Found, Planner, Variant, normalizes_over_batches};
 use crate::program::Program;
 use crate::replay::Replayed;
+use crate::timeline::Timelines;
 use crate::trace::{Class, Event, Phase, Source, Unknown};
 
 pub use options::FitOptions;
@@ -35,7 +36,8 @@ pub fn fit(variants: &[Variant], options: &FitOptions, progress: &mut dyn FnMut(
             let (program, replayed, time) = planner.baseline()?;
             let baseline = frame.peak(&program, &replayed, time);
             if baseline.high <= frame.budget && !options.front {
-                let fits = frame.answer(Verdict::Fits, baseline.clone(), baseline, phases(&replayed));
+                let mut fits = frame.answer(Verdict::Fits, baseline.clone(), baseline, phases(&replayed));
+                fits.timelines = frame.timelines(&planner, None);
                 return Ok(fits);
             }
         }
@@ -62,14 +64,19 @@ pub fn fit(variants: &[Variant], options: &FitOptions, progress: &mut dyn FnMut(
             planner.fastest(cap).or_else(least)
         })
     };
+    let mut shown = found.as_ref();
     let mut result = match (as_is, &found) {
         (true, _) => answer.answer(Verdict::Fits, baseline.clone(), baseline, phases(&replayed)),
         (false, Some(found)) => answer.planned(&planner, found, Verdict::Fits, baseline),
         (false, None) => match smallest.as_ref().filter(|_| options.budget.is_some()) {
-            Some(found) => answer.too_large(&planner, found, baseline),
+            Some(found) => {
+                shown = Some(found);
+                answer.too_large(&planner, found, baseline)
+            }
             None => answer.answer(Verdict::DoesNotFit, baseline.clone(), baseline, phases(&replayed)),
         },
     };
+    result.timelines = answer.timelines(&planner, shown);
     result.smallest_budget_bytes = smallest_bytes;
     let blocks = planner.blocks();
     result.optimality = optimality(found.as_ref().or(smallest.as_ref()), planner.count(), blocks, as_is);
@@ -112,10 +119,15 @@ fn optimality(found: Option<&Found>, combinations: usize, blocks: usize, as_is: 
         return Optimality { kind: "optimal".to_owned(), over: "nothing has to change".to_owned() };
     }
     let exact = found.is_none_or(|found| found.optimal);
-    let over = format!(
-        "{combinations} combinations of levers, in each every choice for {blocks} blocks{}",
-        if exact { "" } else { ", of which the least promising were left out" }
-    );
+    let choices =
+        if blocks == 1 { "every choice for 1 block".to_owned() } else { format!("every choice for {blocks} blocks") };
+    let all = match (combinations, blocks) {
+        (0 | 1, 0) => "the only combination of levers that there is".to_owned(),
+        (0 | 1, _) => choices,
+        (_, 0) => format!("{combinations} combinations of levers"),
+        _ => format!("{combinations} combinations of levers, in each {choices}"),
+    };
+    let over = all + if exact { "" } else { ", of which the least promising were left out" };
     Optimality { kind: if exact { "optimal" } else { "bounded" }.to_owned(), over }
 }
 
@@ -232,7 +244,17 @@ impl<'a> Frame<'a> {
             front: Vec::new(),
             unknown: self.unknown.clone(),
             notes: self.notes(),
+            timelines: None,
         }
+    }
+
+    /// Memory through time as it is and with a plan, where that was asked for.
+    fn timelines(&self, planner: &Planner<'_>, found: Option<&Found>) -> Option<Timelines> {
+        if !self.options.timelines {
+            return None;
+        }
+        let planned = found.and_then(|found| planner.timeline(Some(found)));
+        Some(Timelines { baseline: planner.timeline(None)?, planned })
     }
 
     fn notes(&self) -> Vec<String> {

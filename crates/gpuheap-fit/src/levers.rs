@@ -260,20 +260,23 @@ pub fn group(modules: &[String]) -> String {
     }
     for (front, mut numbers) in groups {
         numbers.sort_unstable();
-        let mut runs: Vec<String> = Vec::new();
-        let mut at = 0;
-        while at < numbers.len() {
-            let mut end = at;
-            while end + 1 < numbers.len() && numbers[end + 1] == numbers[end] + 1 {
-                end += 1;
-            }
-            runs.push(if end == at { numbers[at].to_string() } else { format!("{}-{}", numbers[at], numbers[end]) });
-            at = end + 1;
-        }
         let dot = if front.is_empty() { "" } else { "." };
-        texts.push(format!("{front}{dot}[{}]", runs.join(",")));
+        texts.push(format!("{front}{dot}[{}]", runs(numbers)));
     }
     texts.join(", ")
+}
+
+/// Numbers that rise, those in a row together: `0-5,8`.
+pub(crate) fn runs(numbers: impl IntoIterator<Item = u64>) -> String {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some((_, end)) if end.checked_add(1) == Some(number) => *end = number,
+            _ => runs.push((number, number)),
+        }
+    }
+    let text = |(start, end): (u64, u64)| if start == end { start.to_string() } else { format!("{start}-{end}") };
+    runs.into_iter().map(text).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ pub mod plan;
 mod program;
 pub mod replay;
 pub mod scale;
+pub mod timeline;
 pub mod trace;
 
 pub use error::Error;
@@ -27,6 +28,7 @@ pub use fit::{
 };
 pub use levers::Lever;
 pub use program::{Program, Slot, Step};
+pub use timeline::{Timeline, Timelines};
 pub use trace::Trace;
 
 /// The JSON Schema (draft 2020-12) of a [`Fit`].

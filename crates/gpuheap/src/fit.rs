@@ -1,5 +1,6 @@
 //! What `gpuheap fit` does beside planning: it finds Python, has the model traced, has a plan verified.
 
+pub(crate) mod changes;
 pub(crate) mod confirm;
 pub(crate) mod error;
 pub(crate) mod python;

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::holders::Holder;
 use crate::levers::Lever;
+use crate::timeline::Timelines;
 use crate::trace::{Phase, Source, Unknown};
 
 /// Whether it fits.
@@ -144,4 +145,7 @@ pub struct Fit {
     pub unknown: Vec<Unknown>,
     /// What else the reader should know.
     pub notes: Vec<String>,
+    /// Memory through time, where it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timelines: Option<Timelines>,
 }

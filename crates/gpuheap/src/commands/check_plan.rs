@@ -75,6 +75,7 @@ pub(super) fn run(path: &Path, arguments: &Check, own: &Own) -> Result<ExitCode,
             workspace: None,
         },
         front: false,
+        timelines: false,
     };
     let now = gpuheap_fit::fit(&variants, &options, &mut |_, _| {}).map_err(Error::Fit)?;
     progress.clear();

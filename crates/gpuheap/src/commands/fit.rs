@@ -11,7 +11,7 @@ use gpuheap_fit::{Fit, FitOptions, Lever};
 use crate::cli::{self, Color};
 use crate::errors::Error;
 use crate::fit::confirm::{Plans, confirmed};
-use crate::fit::{calibration_path, python::Python, traces, verify};
+use crate::fit::{calibration_path, changes, python::Python, traces, verify};
 use crate::output;
 use crate::own::Own;
 use crate::progress::Progress;
@@ -45,14 +45,49 @@ pub(super) fn run(arguments: &cli::Fit, own: &Own, color: Color) -> Result<ExitC
         fit = confirmed(fit, &mut work)?;
     }
     let Work { python, mut progress, .. } = work;
+    if let Some(path) = &arguments.html {
+        let page = page(&fit, arguments, &python, &mut progress)?;
+        progress.clear();
+        output::write(file(path), page.as_bytes())?;
+    }
     progress.clear();
-    output::show(&fit, &arguments.form, false, color)?;
+    // A page of its own has it: text and JSON are as they are without.
+    fit.timelines = None;
+    if let Some(path) = &arguments.front_svg {
+        output::write(file(path), gpuheap_report::front_to_svg(&fit).as_bytes())?;
+    }
+    if ![&arguments.html, &arguments.front_svg].into_iter().flatten().any(|path| file(path).is_none()) {
+        output::show(&fit, &arguments.form, false, color)?;
+    }
     if arguments.verify {
         let verified = verify::verify(&fit, &python, &mut progress)?;
         verify::show(&verified);
         return Ok(if verified.fits() { ExitCode::SUCCESS } else { ExitCode::from(DISAGREES) });
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The file that is meant; none for standard output.
+fn file(path: &Path) -> Option<&Path> {
+    Some(path).filter(|path| path.as_os_str() != "-")
+}
+
+/// The page, with the lines that change where there is a program to change.
+fn page(fit: &Fit, arguments: &cli::Fit, python: &Python<'_>, progress: &mut Progress) -> Result<String, Error> {
+    if !arguments.traces.is_empty() || fit.plan.is_empty() {
+        return gpuheap_report::fit_to_html(fit, None).map_err(Error::Report);
+    }
+    let plan = arguments.form.output.as_deref().filter(|_| arguments.form.json).unwrap_or(Path::new("plan.json"));
+    match changes::changes(fit, plan, python, progress) {
+        Ok(changes) => gpuheap_report::fit_to_html(fit, Some(&changes)),
+        Err(error) => {
+            // All else is there: a page without them is worth more than none.
+            let mut fit = fit.clone();
+            fit.notes.push(format!("the lines that change in the program are not known: {error}"));
+            gpuheap_report::fit_to_html(&fit, None)
+        }
+    }
+    .map_err(Error::Report)
 }
 
 /// What plans are made from, and what they are confirmed with.
@@ -96,6 +131,7 @@ fn options(arguments: &cli::Fit, device: Device) -> Result<FitOptions, Error> {
             allow: arguments.allow.clone(),
             workspace: std::env::var("CUBLAS_WORKSPACE_CONFIG").ok(),
         },
-        front: arguments.front,
+        front: arguments.front || arguments.front_svg.is_some() || arguments.html.is_some(),
+        timelines: arguments.html.is_some(),
     })
 }

@@ -46,9 +46,14 @@ pub(crate) fn confirmed(mut fit: Fit, plans: &mut impl Plans) -> Result<Fit, Err
                 return Ok(fit);
             }
         };
-        let peak = peak(traced, plans.options(), &fit)?;
+        let found = as_traced(traced, plans.options(), &fit)?;
+        let peak = found.peak;
         if peak.high <= budget {
-            fit.peak = peak;
+            fit.peak = Peak { step_us: fit.peak.step_us, ..peak };
+            fit.phases = found.phases;
+            if let (Some(timelines), Some(traced)) = (&mut fit.timelines, found.timelines) {
+                timelines.planned = Some(traced.baseline);
+            }
             fit.notes.push("the peak is of a trace with the plan applied".to_owned());
             return Ok(fit);
         }
@@ -75,7 +80,7 @@ pub(crate) fn confirmed(mut fit: Fit, plans: &mut impl Plans) -> Result<Fit, Err
 }
 
 /// What a trace with the plan applied takes, with the plan's settings of the allocator.
-fn peak(trace: Trace, options: &FitOptions, fit: &Fit) -> Result<Peak, Error> {
+fn as_traced(trace: Trace, options: &FitOptions, fit: &Fit) -> Result<Fit, Error> {
     let family = Family::new(vec![trace]).map_err(Error::Fit)?;
     let limits = Limits {
         conf: Some(fit.conf.clone()),
@@ -85,7 +90,5 @@ fn peak(trace: Trace, options: &FitOptions, fit: &Fit) -> Result<Peak, Error> {
         ..Limits::default()
     };
     let options = FitOptions { budget: Some(ENDLESS), limits, front: false, ..options.clone() };
-    let found =
-        gpuheap_fit::fit(&[Variant { levers: Vec::new(), family }], &options, &mut |_, _| ()).map_err(Error::Fit)?;
-    Ok(Peak { step_us: fit.peak.step_us, ..found.peak })
+    gpuheap_fit::fit(&[Variant { levers: Vec::new(), family }], &options, &mut |_, _| ()).map_err(Error::Fit)
 }
