@@ -261,7 +261,9 @@ pub fn group(modules: &[String]) -> String {
     for (front, mut numbers) in groups {
         numbers.sort_unstable();
         let dot = if front.is_empty() { "" } else { "." };
-        texts.push(format!("{front}{dot}[{}]", runs(numbers)));
+        let several = numbers.len() > 1;
+        let numbers = runs(numbers);
+        texts.push(if several { format!("{front}{dot}[{numbers}]") } else { format!("{front}{dot}{numbers}") });
     }
     texts.join(", ")
 }
@@ -305,6 +307,6 @@ mod tests {
     fn runs_of_blocks_are_told_in_short() {
         let names: Vec<String> = [0, 1, 2, 5, 7, 8].iter().map(|number| format!("layer.{number}")).collect();
         assert_eq!(group(&names), "layer.[0-2,5,7-8]");
-        assert_eq!(group(&["head".to_owned(), "3".to_owned()]), "head, [3]");
+        assert_eq!(group(&["head".to_owned(), "3".to_owned()]), "head, 3");
     }
 }

@@ -1,8 +1,9 @@
 //! Plans for models that Python has traced.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use gpuheap_fit::{FitOptions, fit, trace};
+use gpuheap_fit::{Fit, FitOptions, fit, trace};
+use gpuheap_report::Changes;
 use pyo3::FromPyObject;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 
@@ -40,4 +41,11 @@ pub(crate) fn plan(traces: &Traces, options: &str) -> Result<String, Failure> {
     let variants = gpuheap_fit::plan::variants(traces).map_err(Failure::fit)?;
     let answer = fit(&variants, &options, &mut |_, _| {}).map_err(Failure::fit)?;
     gpuheap_report::to_json(&answer).map_err(Failure::report)
+}
+
+/// The page of a plan that is JSON; `changes` are the changed lines of the program and the line that starts it.
+pub(crate) fn html(plan: &str, changes: Option<(String, String)>) -> Result<String, Failure> {
+    let plan = Fit::from_json(plan.as_bytes(), Path::new("plan")).map_err(Failure::fit)?;
+    let changes = changes.map(|(diff, start)| Changes { diff, start });
+    gpuheap_report::fit_to_html(&plan, changes.as_ref()).map_err(Failure::report)
 }

@@ -39,6 +39,7 @@ def plan_for(make: Callable[[], Any] | str, options: Mapping[str, Any]) -> Plan:
     options = {name: value for name, value in options.items() if value is not None}
     _check(options)
     options.setdefault("device", _device_here() or _DEVICE)
+    options.setdefault("timelines", True)
     variants = _variants(options)
     sizes = "accumulate" not in options["without"] and "all" not in options["without"]
     sizes = sizes or options["gpus"] > 1 or any(lever.get("lever") == "accumulate" for lever in options["set"])

@@ -12,7 +12,7 @@ export type Axis = "time" | "events";
 
 export interface Frame {
   axis: Axis;
-  /** Where the axis counts from. */
+  /** Where the axis counts from, as its own values do. */
   origin: number;
   /** What is shown of the axis. */
   low: number;
@@ -30,12 +30,12 @@ export interface Amounts {
 const HEAD = 30;
 const FONT = "11px system-ui, sans-serif";
 
-export function xs(memory: Memory, axis: Axis): Float64Array {
-  return axis === "time" ? memory.times : memory.events;
+/** Where each point is on an axis. Times count from `origin`: so the values at the axis are round. */
+export function xs(memory: Memory, axis: Axis, origin: number): Float64Array {
+  return axis === "time" ? memory.times.map((time) => time - origin) : memory.events;
 }
 
-export function columns(memory: Memory, axis: Axis, { context }: Amounts): uPlot.AlignedData {
-  const x = xs(memory, axis);
+export function columns(memory: Memory, x: Float64Array, context: number): uPlot.AlignedData {
   const layers = [new Float64Array(x.length).fill(context), ...memory.layers.map(({ bytes }) => bytes)];
   const tops = stacked(
     layers,
@@ -63,10 +63,7 @@ export function makePlot(
     points: { show: false },
     ...paths,
   }));
-  const texts = (splits: number[]) => {
-    const { axis, origin } = frame();
-    return axis === "time" ? format.axisTimes(splits.map((at) => at - origin)) : splits.map(format.count);
-  };
+  const texts = (splits: number[]) => (frame().axis === "time" ? format.axisTimes(splits) : splits.map(format.count));
   return new uPlot(
     {
       ...size,
@@ -95,20 +92,20 @@ export function makePlot(
         setCursor: [hooks.cursor],
         draw: [
           (self) => {
-            phases(self, memory.timeline.phases, frame().axis);
+            phases(self, memory.timeline.phases, frame());
             budget(self, amounts.budget, frame().top);
             moments(self, memory, amounts, frame(), picked());
           },
         ],
       },
     },
-    columns(memory, frame().axis, amounts),
+    columns(memory, xs(memory, frame().axis, frame().origin), amounts.context),
     host,
   );
 }
 
 /** A line where each phase begins, and its name above it where there is room. */
-function phases(plot: uPlot, spans: readonly PhaseSpan[], axis: Axis): void {
+function phases(plot: uPlot, spans: readonly PhaseSpan[], { axis, origin }: Frame): void {
   const { ctx, bbox } = plot;
   const { min, max } = plot.scales.x;
   if (min == null || max == null) return;
@@ -120,7 +117,7 @@ function phases(plot: uPlot, spans: readonly PhaseSpan[], axis: Axis): void {
   ctx.lineWidth = ratio;
   const right = bbox.left + bbox.width;
   for (const span of spans) {
-    const [low, high] = axis === "time" ? [span.start_us, span.end_us] : [span.start, span.end];
+    const [low, high] = axis === "time" ? [span.start_us - origin, span.end_us - origin] : [span.start, span.end];
     if (high < min || low > max) continue;
     const start = Math.max(bbox.left, plot.valToPos(low, "x", true));
     const end = Math.min(right, plot.valToPos(high, "x", true));
@@ -163,12 +160,12 @@ function moments(
   plot: uPlot,
   memory: Memory,
   { context }: Amounts,
-  { axis, low, high, top }: Frame,
+  { axis, origin, low, high, top }: Frame,
   picked: number,
 ): void {
   const { ctx, bbox } = plot;
   const ratio = uPlot.pxRatio;
-  const x = xs(memory, axis);
+  const x = xs(memory, axis, origin);
   ctx.save();
   if (x[picked] >= low && x[picked] <= high) {
     const at = Math.round(plot.valToPos(x[picked], "x", true)) + 0.5;

@@ -24,6 +24,8 @@ export interface Peak {
 
 export interface PlannedLever {
   lever: string;
+  /** Micro-batches a step, of accumulation. */
+  factor?: number;
   saves_bytes: number;
   costs_us: number;
   what: string;

@@ -25,7 +25,7 @@ export function phasesView(fit: Fit, timelines: Timelines): Part {
     h("th", { scope: "col" }, "phase"),
     ...shown.flatMap((which) => [
       h("th", { scope: "col", class: "number" }, `allocated${planned ? `, ${names[which]}` : ""}`),
-      h("th", { scope: "col", class: "number" }, `reserved${planned ? `, ${names[which]}` : ""}`),
+      h("th", { scope: "col", class: "number reserved" }, `reserved${planned ? `, ${names[which]}` : ""}`),
     ]),
   );
   const body = rows.map((row) =>
@@ -35,7 +35,7 @@ export function phasesView(fit: Fit, timelines: Timelines): Part {
       h("th", { scope: "row" }, phaseText(row)),
       ...shown.flatMap((which) => {
         const most = row.most[which];
-        if (!most) return [h("td", { class: "number" }, "–"), h("td", { class: "number" }, "–")];
+        if (!most) return [h("td", { class: "number" }, "–"), h("td", { class: "number reserved" }, "–")];
         const text = format.bytes(most.allocated);
         const peak = which === "planned" ? fit.peak : fit.baseline;
         const binds = most.allocated === peak.allocated_bytes && row.phase === peak.phase && row.step === peak.step;
@@ -52,10 +52,10 @@ export function phasesView(fit: Fit, timelines: Timelines): Part {
             "td",
             { class: binds ? "number binds" : "number" },
             event === null ? text : button(text, show, { class: "link", "aria-label": label }),
-            binds ? " ▲" : null,
+            binds ? " ▼" : null,
             bar,
           ),
-          h("td", { class: "number" }, format.bytes(most.reserved)),
+          h("td", { class: "number reserved" }, format.bytes(most.reserved)),
         ];
       }),
     ),
@@ -69,7 +69,7 @@ export function phasesView(fit: Fit, timelines: Timelines): Part {
       { class: "scroll", tabindex: 0, role: "region", "aria-label": "The most of each phase" },
       h("table", { class: "phases" }, h("thead", {}, head), h("tbody", {}, ...body)),
     ),
-    h("p", { class: "faint" }, "▲ is the moment that binds. Without the context and libraries"),
+    h("p", { class: "faint" }, "▼ is the moment that binds. Without the context and libraries"),
   );
 }
 

@@ -23,7 +23,7 @@ export function planView(page: FitPage, announce: (text: string) => void): Part 
     "Plan",
     "Plan",
     h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Changes of the plan" }, table),
-    page.optimality ? h("p", { class: "faint" }, page.optimality) : null,
+    page.optimality ? h("p", { class: "faint" }, format.clean(page.optimality)) : null,
     h(
       "p",
       { class: "faint" },

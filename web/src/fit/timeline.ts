@@ -113,18 +113,19 @@ export class Timelines {
   }
 
   #show(): void {
-    for (const chart of this.#charts) chart.setWhole(this.#axis, this.#wholeOf(chart.which));
+    const wholes = this.#charts.map(({ which }) => this.#wholeOf(which));
     // What takes as long is as wide: the longest step gives the scale.
-    if (this.#axis !== "time") return;
-    const longest = Math.max(...this.#charts.map(({ whole }) => whole.high - whole.low));
-    for (const chart of this.#charts) {
-      chart.setWhole("time", { low: chart.whole.low, high: chart.whole.low + longest });
-    }
+    const longest = Math.max(...wholes.map(({ low, high }) => high - low));
+    this.#charts.forEach((chart, index) => {
+      const { low, high } = wholes[index];
+      if (this.#axis === "time") chart.setWhole("time", low, { low: 0, high: longest });
+      else chart.setWhole("events", 0, { low, high });
+    });
   }
 
   #wholeOf(which: Which): Span {
     const memory = this.#memories[which] as Memory;
-    const x = xs(memory, this.#axis);
+    const x = xs(memory, this.#axis, 0);
     const [low, high] = this.#whole ? [x[0], x[x.length - 1]] : memory.step[this.#axis === "time" ? "times" : "events"];
     return { low, high: Math.max(high, low + 1) };
   }
@@ -161,6 +162,7 @@ export class Timelines {
       );
       const far = this.fit.budget_bytes > this.#top ? ", above the chart" : "";
       items.push(legendMark("limit", "budget", number(this.fit.budget_bytes, far)));
+      items.push(h("li", {}, h("span", { class: "triangle", "aria-hidden": "true" }, "▼"), "the moment that binds"));
       list.replaceChildren(...items);
     };
     this.picked.on(fill);
@@ -170,9 +172,9 @@ export class Timelines {
 
   /** Under accumulation the trace has the passes of one part of the batch, which stand for all. */
   #repeats(): HTMLElement | null {
-    const lever = this.fit.plan.find((planned) => planned.lever === "accumulate");
-    if (!lever || !this.memory("planned")) return null;
-    const text = "Of the micro-batches one or two are shown, as long as all: the others take the same memory";
+    const factor = this.fit.plan.find((planned) => planned.lever === "accumulate")?.factor ?? 0;
+    if (factor < 3 || !this.memory("planned")) return null;
+    const text = `Of the ${factor} micro-batches the first two are shown: the second stands for all others, and is as long`;
     return h("p", { class: "faint" }, text);
   }
 
@@ -224,8 +226,10 @@ class Chart {
   readonly #memory: Memory;
   readonly #mounted;
   #axis: Axis = "events";
-  whole: Span = { low: 0, high: 1 };
-  #span: Span = this.whole;
+  #origin = 0;
+  #whole: Span = { low: 0, high: 1 };
+  #span: Span = this.#whole;
+  #xs: Float64Array = new Float64Array();
 
   constructor(
     private readonly all: Timelines,
@@ -289,25 +293,27 @@ class Chart {
   }
 
   /** Another axis, or another part of it to begin with. */
-  setWhole(axis: Axis, whole: Span): void {
+  setWhole(axis: Axis, origin: number, whole: Span): void {
     this.#axis = axis;
-    this.whole = whole;
+    this.#origin = origin;
+    this.#whole = whole;
     this.#span = whole;
+    this.#xs = xs(this.#memory, axis, origin);
     const plot = this.#mounted.plot();
-    plot?.setData(columns(this.#memory, axis, { context: this.all.fit.context_bytes, budget: 0 }), false);
+    plot?.setData(columns(this.#memory, this.#xs, this.all.fit.context_bytes), false);
     plot?.setScale("x", { min: whole.low, max: whole.high });
   }
 
   #frame(): Frame {
-    return { axis: this.#axis, origin: this.whole.low, low: this.#span.low, high: this.#span.high, top: this.top };
+    return { axis: this.#axis, origin: this.#origin, low: this.#span.low, high: this.#span.high, top: this.top };
   }
 
   #show(wanted: Span): void {
     const least =
       this.#axis === "events"
-        ? Math.min(8, this.whole.high - this.whole.low)
-        : (this.whole.high - this.whole.low) / 1e4;
-    this.#span = within(wanted, this.whole, least);
+        ? Math.min(8, this.#whole.high - this.#whole.low)
+        : (this.#whole.high - this.#whole.low) / 1e4;
+    this.#span = within(wanted, this.#whole, least);
     this.#mounted.plot()?.setScale("x", { min: this.#span.low, max: this.#span.high });
   }
 
@@ -329,7 +335,9 @@ class Chart {
     const memory = this.#memory;
     const phase = memory.phaseAt(point);
     const module = format.clean(memory.moduleAt(point), 80);
-    const when = memory.hasTimes ? `${format.duration(memory.times[point] - this.#origin())}, ` : "";
+    const when = memory.hasTimes
+      ? `${format.duration(memory.times[point] - (this.#axis === "time" ? this.#origin : memory.step.times[0]))}, `
+      : "";
     const event = `event ${format.count(memory.timeline.at[point])}`;
     const rows = [...memory.layers]
       .reverse()
@@ -358,11 +366,6 @@ class Chart {
     ];
   }
 
-  /** Where the times of a step begin. */
-  #origin(): number {
-    return this.#axis === "time" ? this.whole.low : this.#memory.step.times[0];
-  }
-
   #pointer(): void {
     let pressed = 0;
     this.#host.addEventListener("mousedown", (event) => (pressed = event.clientX), true);
@@ -370,20 +373,20 @@ class Chart {
       const index = this.#mounted.plot()?.cursor.idx;
       if (Math.abs(event.clientX - pressed) < 5 && index != null) this.all.pickPoint(this.which, index);
     });
-    this.#host.addEventListener("dblclick", () => this.#show(this.whole));
+    this.#host.addEventListener("dblclick", () => this.#show(this.#whole));
   }
 
   #key(event: KeyboardEvent): void {
     if (event.ctrlKey || event.metaKey || event.altKey || event.target !== event.currentTarget) return;
     const plot = this.#mounted.plot();
     if (!plot) return;
-    const x = xs(this.#memory, this.#axis);
+    const x = this.#xs;
     const index = plot.cursor.idx;
     const { low, high } = this.#span;
     const middle = index == null ? (low + high) / 2 : x[index];
     if (event.key === "+" || event.key === "=") this.#show(zoomed(this.#span, 0.5, middle));
     else if (event.key === "-") this.#show(zoomed(this.#span, 2, middle));
-    else if (event.key === "0") this.#show(this.whole);
+    else if (event.key === "0") this.#show(this.#whole);
     else if ((event.key === "Enter" || event.key === " ") && index != null) this.all.pickPoint(this.which, index);
     else if (event.key === "p") {
       this.#move(this.#memory.peakPoint);
@@ -401,7 +404,7 @@ class Chart {
   /** Moves the cursor to a point, and the span after it. */
   #move(wanted: number): void {
     const plot = this.#mounted.plot();
-    const x = xs(this.#memory, this.#axis);
+    const x = this.#xs;
     const point = Math.max(0, Math.min(x.length - 1, wanted));
     if (!plot) return;
     const { low, high } = this.#span;

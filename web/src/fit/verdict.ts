@@ -31,7 +31,7 @@ export function verdict(page: FitPage): Part {
   }
   fact(facts, "Headroom", headroom(fit));
   fact(facts, "Binds", ...binding(fit.peak));
-  if (page.smallest) fact(facts, "Smallest", page.smallest);
+  if (page.smallest) fact(facts, "Smallest", format.clean(page.smallest));
   return part(
     "verdict",
     "Verdict",

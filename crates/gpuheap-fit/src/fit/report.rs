@@ -1,7 +1,11 @@
 //! The answer, as data.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
+use super::SCHEMA;
+use crate::error::Error;
 use crate::holders::Holder;
 use crate::levers::Lever;
 use crate::timeline::Timelines;
@@ -148,4 +152,17 @@ pub struct Fit {
     /// Memory through time, where it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timelines: Option<Timelines>,
+}
+
+impl Fit {
+    /// Reads a fit that was written as JSON; `path` is what errors call it.
+    pub fn from_json(text: &[u8], path: &Path) -> Result<Self, Error> {
+        let failed = |cause| Error::Plan { path: path.to_owned(), cause };
+        let fit: Self = serde_json::from_slice(text).map_err(failed)?;
+        if fit.schema != SCHEMA {
+            let why = format!("its schema is `{}`, and this version reads `{SCHEMA}`", fit.schema);
+            return Err(failed(serde::de::Error::custom(why)));
+        }
+        Ok(fit)
+    }
 }

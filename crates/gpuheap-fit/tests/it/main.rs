@@ -4,4 +4,5 @@
 mod hostile;
 mod model;
 mod planner;
+mod timeline;
 mod transforms;
