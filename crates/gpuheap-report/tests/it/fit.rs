@@ -102,9 +102,9 @@ fn pictures_are_xml_with_a_mark_for_each_point() {
         loop {
             match reader.read_event().unwrap() {
                 quick_xml::events::Event::Start(tag) => {
-                    points += usize::from(tag.name().as_ref() == b"circle");
-                    titles += usize::from(tag.name().as_ref() == b"title");
-                    assert_ne!(tag.name().as_ref(), b"img");
+                    points += usize::from(tag.name().as_ref() == "circle");
+                    titles += usize::from(tag.name().as_ref() == "title");
+                    assert_ne!(tag.name().as_ref(), "img");
                 }
                 quick_xml::events::Event::Eof => break,
                 _ => {}
