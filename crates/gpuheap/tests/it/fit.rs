@@ -199,7 +199,7 @@ fn a_page_has_the_lines_that_change() {
         stdout_of(command.args(["--without", "accumulate"]), 0);
         data_of(&std::fs::read_to_string(context.path("plan.html")).unwrap())
     };
-    let data = run(r#"echo '{"diff": "-a\n+b\n", "start": "python train.py"}'"#);
+    let data = run(r#"echo '{"diff": "-a", "start": "python train.py"}'"#);
     assert_eq!(data["changes"]["start"], "python train.py", "{}", data["fit"]["notes"]);
     assert!(data["changes"]["diff"].as_str().unwrap().starts_with("-a"));
     // All else is there without them.
