@@ -55,7 +55,7 @@ pub(crate) fn confirmed<T: Tracer>(
             }
         };
         let unknown = with.unknown.clone();
-        let peak = peak(with, options, &levers)?;
+        let Fit { peak, phases, timelines, .. } = as_traced(with, options, &levers)?;
         let (planned, high) = (answer.fit.peak.device_bytes, peak.high);
         told = Some((Bytes::new(planned), Bytes::new(peak.device_bytes)));
         fitter.learn(&answer, peak.clone());
@@ -64,6 +64,10 @@ pub(crate) fn confirmed<T: Tracer>(
             let step_us = if options.limits.gpus <= 1 { peak.step_us } else { answer.fit.step_us };
             answer.fit.step_us = step_us;
             answer.fit.peak = Peak { step_us, ..peak };
+            answer.fit.phases = phases;
+            if let (Some(shown), Some(traced)) = (&mut answer.fit.timelines, timelines) {
+                shown.planned = Some(traced.baseline);
+            }
             answer.fit.notes.extend(notes_of(&unknown, &answer.fit.unknown));
             answer.fit.unknown = unknown;
             if best.as_ref().is_none_or(|best| step_us < best.fit.step_us) {
@@ -129,21 +133,21 @@ fn levers(fit: &Fit) -> Vec<Lever> {
 }
 
 /// What a trace with the plan applied takes, with the plan's settings of the allocator.
-fn peak(mut trace: Trace, options: &FitOptions, levers: &[Lever]) -> Result<Peak, Error> {
+fn as_traced(mut trace: Trace, options: &FitOptions, levers: &[Lever]) -> Result<Fit, Error> {
     // Of ranks that differ the fullest counts.
     let others = std::mem::take(&mut trace.ranks);
-    let mut fullest = peak_of(trace, options, levers)?;
+    let mut fullest = rank_as_traced(trace, options, levers)?;
     for other in others {
-        let peak = peak_of(other, options, levers)?;
-        if peak.high > fullest.high {
-            fullest = peak;
+        let rank = rank_as_traced(other, options, levers)?;
+        if rank.peak.high > fullest.peak.high {
+            fullest = rank;
         }
     }
     Ok(fullest)
 }
 
 /// The same of one rank.
-fn peak_of(trace: Trace, options: &FitOptions, levers: &[Lever]) -> Result<Peak, Error> {
+fn rank_as_traced(trace: Trace, options: &FitOptions, levers: &[Lever]) -> Result<Fit, Error> {
     let family = Family::new(vec![trace])?;
     let planned = levers.iter().find_map(|lever| match lever {
         Lever::Allocator { conf } => Some(conf.clone()),
@@ -159,5 +163,5 @@ fn peak_of(trace: Trace, options: &FitOptions, levers: &[Lever]) -> Result<Peak,
     };
     let options = FitOptions { budget: Some(ENDLESS), limits, front: false, ..options.clone() };
     let variants = [Variant { levers: Vec::new(), family, ranks: Vec::new() }];
-    Ok(Fitter::new(&variants, &options)?.answer(&mut |_, _| ())?.fit.peak)
+    Ok(Fitter::new(&variants, &options)?.answer(&mut |_, _| ())?.fit)
 }

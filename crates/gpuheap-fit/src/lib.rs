@@ -21,6 +21,7 @@ pub mod plan;
 mod program;
 pub mod replay;
 pub mod scale;
+pub mod timeline;
 pub mod trace;
 mod tracer;
 
@@ -30,6 +31,7 @@ pub use fit::{
 };
 pub use levers::Lever;
 pub use program::{Program, Slot, Step};
+pub use timeline::{Timeline, Timelines};
 pub use trace::Trace;
 pub use tracer::{Tracer, fit_traced};
 

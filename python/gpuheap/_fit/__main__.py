@@ -23,7 +23,11 @@ def main(arguments: list[str]) -> int:
         from gpuheap._fit.calibrate import main as calibrate
 
         return calibrate(arguments[1:])
-    print("usage: python -m gpuheap._fit {trace,verify,calibrate} ...", file=sys.stderr)
+    if arguments[:1] == ["changes"]:
+        from gpuheap._fit.changes import main as changes
+
+        return changes(arguments[1:])
+    print("usage: python -m gpuheap._fit {trace,verify,calibrate,changes} ...", file=sys.stderr)
     return 2
 
 

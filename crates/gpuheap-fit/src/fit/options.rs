@@ -22,6 +22,8 @@ pub struct FitOptions {
     pub limits: Limits,
     /// Whether to work out the front of time against memory, too.
     pub front: bool,
+    /// Whether to keep memory through time, too.
+    pub timelines: bool,
 }
 
 /// Options as Python gives them.
@@ -40,6 +42,7 @@ struct JsonOptions {
     allow: Vec<String>,
     workspace: Option<String>,
     front: bool,
+    timelines: bool,
 }
 
 impl Default for JsonOptions {
@@ -57,6 +60,7 @@ impl Default for JsonOptions {
             allow: Vec::new(),
             workspace: None,
             front: false,
+            timelines: false,
         }
     }
 }
@@ -81,6 +85,7 @@ impl FitOptions {
                 workspace: options.workspace,
             },
             front: options.front,
+            timelines: options.timelines,
         })
     }
 }

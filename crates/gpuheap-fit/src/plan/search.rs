@@ -19,6 +19,7 @@ use crate::plan::prepare::{Limits, Prepared, Variant, prepare, shard_in};
 use crate::plan::ranks::{self, Beside, goes_with};
 use crate::program::Program;
 use crate::replay::{Replayed, config, replay};
+use crate::timeline::Timeline;
 use crate::trace::Trace;
 
 /// Chunks that the loss is tried in.
@@ -310,6 +311,16 @@ impl<'a> Planner<'a> {
     pub fn program(&self, found: &Found) -> Option<Program<'_>> {
         let spec = Spec { rank: found.rank, ..self.candidates.get(found.index)?.spec };
         self.treated(spec, &found.treatments)
+    }
+
+    /// Memory through time with a plan; without one, of the model as it is.
+    #[must_use]
+    pub fn timeline(&self, found: Option<&Found>) -> Option<Timeline> {
+        let (program, conf) = match found {
+            Some(found) => (self.program(found)?, found.conf.as_str()),
+            None => (self.baseline().ok()?.0, self.limits.conf.as_deref().unwrap_or("")),
+        };
+        Some(Timeline::new(&program, &config(conf).ok()?, &self.cost(program.trace)))
     }
 
     /// What one lever of a plan saves and costs: the plan against itself without it, where that makes sense; bytes of the

@@ -8,4 +8,5 @@ mod hostile;
 mod model;
 mod planner;
 mod sizes;
+mod timeline;
 mod transforms;

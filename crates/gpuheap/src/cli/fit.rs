@@ -15,6 +15,7 @@ Examples:
   gpuheap fit train.py:make --budget 24GiB --verify    two steps on the GPU: predicted and real
   gpuheap fit --calibrate --device A100                measure the GPU that is here
   gpuheap fit train.py:make --device L4 --set autocast=bfloat16 --set checkpoint=all --without all
+  gpuheap fit train.py:make --budget 16GiB --html plan.html
   gpuheap fit train.py:make --budget 16GiB --json --output plan.json
   gpuheap check --plan plan.json                       does it still fit? for continuous integration
 
@@ -75,6 +76,15 @@ pub(crate) struct Fit {
     /// Show time against memory, too: the fastest plan for every budget
     #[arg(long)]
     pub(crate) front: bool,
+
+    /// Write time against memory as a picture, too: an SVG file; with `--front`
+    #[arg(long, value_name = "PATH")]
+    pub(crate) front_svg: Option<PathBuf>,
+
+    /// Write the plan as one HTML file, too, to be opened in a browser: memory through time as it is and as planned, the
+    /// changes, time against memory; it needs no network. `-` is standard output, in place of the text
+    #[arg(long, value_name = "PATH")]
+    pub(crate) html: Option<PathBuf>,
 
     /// Run two steps with the plan on the GPU of this machine, and print predicted and real
     #[arg(long)]
