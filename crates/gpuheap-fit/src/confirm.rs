@@ -36,8 +36,8 @@ pub(crate) fn confirmed<T: Tracer>(
         if levers.is_empty() || fitter.is_traced(&answer) || !is_better(&answer, best.as_ref()) {
             break;
         }
-        let traced = match tracer.trace(&levers, batch) {
-            Ok(traced) => traced,
+        let trace = match tracer.trace(&levers, batch) {
+            Ok(trace) => trace,
             Err(error) if tracer.ends(&error) => return Err(error),
             // One that was confirmed before is as good as it was.
             Err(_) if best.is_some() => break,
@@ -48,8 +48,8 @@ pub(crate) fn confirmed<T: Tracer>(
                 return Ok(fitter.complete(answer.fit));
             }
         };
-        let unknown = traced.unknown.clone();
-        let peak = peak(traced, options, &levers)?;
+        let unknown = trace.unknown.clone();
+        let peak = peak(trace, options, &levers)?;
         let (planned, high) = (answer.fit.peak.device_bytes, peak.high);
         told = Some((Bytes::new(planned), Bytes::new(peak.device_bytes)));
         fitter.learn(&answer, peak.clone());
