@@ -42,8 +42,8 @@ pub(crate) fn confirmed<T: Tracer>(
             answer.fit.notes.push(CONFIRMED.to_owned());
             return Ok(fitter.complete(answer.fit));
         }
-        let with = match tracer.trace(&levers, batch) {
-            Ok(with) => with,
+        let trace = match tracer.trace(&levers, batch) {
+            Ok(trace) => trace,
             Err(error) if tracer.ends(&error) => return Err(error),
             // One that was confirmed before is as good as it was.
             Err(_) if best.is_some() => break,
@@ -54,8 +54,8 @@ pub(crate) fn confirmed<T: Tracer>(
                 return Ok(fitter.complete(answer.fit));
             }
         };
-        let unknown = with.unknown.clone();
-        let Fit { peak, phases, timelines, .. } = as_traced(with, options, &levers)?;
+        let unknown = trace.unknown.clone();
+        let Fit { peak, phases, timelines, .. } = as_traced(trace, options, &levers)?;
         let (planned, high) = (answer.fit.peak.device_bytes, peak.high);
         told = Some((Bytes::new(planned), Bytes::new(peak.device_bytes)));
         fitter.learn(&answer, peak.clone());
