@@ -13,7 +13,7 @@ const assets = path.resolve(process.argv[2] ?? path.join(here, "../crates/gpuhea
 
 const result = await build({
   absWorkingDir: here,
-  entryPoints: { report: "src/main.ts", folder: "src/folder/main.ts" },
+  entryPoints: { report: "src/main.ts", fit: "src/fit/main.ts", folder: "src/folder/main.ts" },
   outdir: here,
   write: false,
   bundle: true,

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, final
 _Path = str | PathLike[str]
 _Moment = Literal["peak", "peak-reserved", "oom", "end"]
 
-__all__ = ["Monitor", "convert", "demo", "explain", "fit_plan", "fit_traced", "html", "main", "save", "version"]
+__all__ = ["Monitor", "convert", "demo", "explain", "fit_html", "fit_plan", "fit_traced", "html", "main", "save", "version"]
 
 version: Final[str]
 """The version of gpuheap."""
@@ -67,7 +67,7 @@ def fit_plan(traces: str | bytes | Sequence[str | bytes], options: str, /) -> st
     - ``conf``: settings of the allocator, as in ``PYTORCH_CUDA_ALLOC_CONF``
     - ``set``: levers that the plan must have; ``without``: names of those that it may not have; ``allow``: names of
       those that it may have although they change results
-    - ``front``: whether to work out time against memory, too
+    - ``front``: whether to work out time against memory, too; ``timelines``: whether to keep memory through time, too
     - ``calibration``: where a calibration of the device is kept
 
     Raises :class:`gpuheap.Error` if a trace or an option cannot be used.
@@ -82,6 +82,14 @@ def fit_traced(trace: Callable[[str, int | None], str | bytes], options: str, /)
 
     Raises:
         Error: the traces or the options cannot be used.
+    """
+
+def fit_html(plan: str, out: _Path, /, *, changes: tuple[str, str] | None = None) -> None:
+    """Write the page of a plan, which is JSON as :func:`fit_plan` returns it, as one HTML file.
+
+    ``changes`` are the changed lines of the program as a unified diff, and the line that starts it.
+
+    Raises :class:`gpuheap.Error` if the plan is none, or the file cannot be written.
     """
 
 def demo() -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import gzip
 import json
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpuheap import Error, _core
+from gpuheap import Error, Plan, _core
 
 TRACES = Path(__file__).parents[2] / "crates" / "gpuheap" / "tests" / "traces"
 
@@ -103,3 +104,47 @@ def test_what_tracing_raises_comes_back() -> None:
         traced(lambda levers, batch: b"")
     with pytest.raises(TypeError):
         traced(lambda levers, batch: 3)  # type: ignore[arg-type, return-value]
+
+
+def page_of(path: Path) -> dict[str, Any]:
+    """What a page draws."""
+    text = path.read_text(encoding="utf-8").partition('id="gpuheap-data">')[2].partition("</script>")[0]
+    page: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(text)))
+    return page
+
+
+def test_a_page_of_a_plan(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("model = Net()\noptimizer = AdamW(model.parameters())\n", encoding="utf-8")
+    found = plan(budget_bytes=1300 << 20, without=["accumulate", "loss"], timelines=True, front=True)
+    found["source"]["make"] = f"{program}:make"
+    whole = Plan(found)
+    whole.html(tmp_path / "plan.html", plan="kept.json")
+    page = page_of(tmp_path / "plan.html")
+    assert page["schema"] == "gpuheap.fit.page/1"
+    timelines = page["fit"].pop("timelines")
+    told = whole.as_dict()
+    assert "timelines" not in told and page["fit"].keys() == told.keys()
+    for name in ("verdict", "budget_bytes", "source", "phases", "optimality", "notes"):
+        assert page["fit"][name] == told[name]
+    for name, peak in (("baseline", found["baseline"]), ("planned", found["peak"])):
+        assert max(map(sum, zip(*timelines[name]["bytes"], strict=True))) == peak["allocated_bytes"]
+    assert '+applied = gpuheap.Plan.load("kept.json").apply(model, optimizer)' in page["changes"]["diff"]
+    assert page["changes"]["start"].endswith(str(program))
+    # A plan that was saved has all but memory through time.
+    whole.save(tmp_path / "plan.json")
+    Plan.load(tmp_path / "plan.json").html(tmp_path / "again.html")
+    assert "timelines" not in page_of(tmp_path / "again.html")["fit"]
+    with pytest.raises(Error, match="no folder"):
+        whole.html(tmp_path / "no folder" / "plan.html")
+    with pytest.raises(Error, match="missing field"):
+        Plan({"verdict": "fits", "plan": []}).html(tmp_path / "none.html")
+
+
+def test_a_plan_in_a_notebook_escapes_names() -> None:
+    found = plan(budget_bytes=1300 << 20)
+    found["peak"]["holders"][0]["module"] = "<b>"
+    found["notes"] = ["<script>"]
+    text = Plan(found)._repr_html_()
+    assert "FITS in 1.27 GiB" in text and "&lt;b&gt;" in text and "<b>" not in text and "<script>" not in text
+    assert text.count("<table>") == 2

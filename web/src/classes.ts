@@ -9,6 +9,7 @@ export interface Look {
 }
 
 const LOOKS: Record<string, Look> = {
+  context: { light: "#b4bdc7", dark: "#4c5663", pattern: "falling" },
   parameters: { light: "#2f6db5", dark: "#4a86cf", pattern: "plain" },
   gradients: { light: "#16946f", dark: "#2aa882", pattern: "rising" },
   optimizer_state: { light: "#6fb7e3", dark: "#7dc0ea", pattern: "dots" },
@@ -26,6 +27,7 @@ const OTHER: Look = { light: "#8a94a0", dark: "#7f8a97", pattern: "dots" };
 
 /** From the bottom of a stack to its top: what lives long carries what comes and goes. */
 const ORDER = [
+  "context",
   "parameters",
   "gradients",
   "optimizer_state",

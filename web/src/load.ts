@@ -7,12 +7,13 @@ const SCHEMA = "gpuheap.page/1";
 /** Why there is nothing to show, as a person should read it. */
 export class LoadError extends Error {}
 
-export async function load(root: Document): Promise<Page> {
+/** The data, which says that it is of the form `schema`; `what` it is called in messages. */
+export async function load<T = Page>(root: Document, schema = SCHEMA, what = "recording"): Promise<T> {
   const tag = root.getElementById("gpuheap-data");
-  if (!tag) throw new LoadError("This page holds no recording: it is cut short or was changed");
+  if (!tag) throw new LoadError(`This page holds no ${what}: it is cut short or was changed`);
   const address = tag.getAttribute("data-src");
-  const text = address ? await fetched(address) : await decoded(tag.textContent ?? "");
-  return parsed(text);
+  const text = address ? await fetched(address) : await decoded(tag.textContent ?? "", what);
+  return parsed<T>(text, schema, what);
 }
 
 async function fetched(address: string): Promise<string> {
@@ -27,17 +28,17 @@ async function fetched(address: string): Promise<string> {
 }
 
 /** Base64 of gzip to text. */
-export async function decoded(base64: string): Promise<string> {
+export async function decoded(base64: string, what = "recording"): Promise<string> {
   if (typeof DecompressionStream === "undefined") {
     throw new LoadError(
-      "This browser cannot unpack the recording: it lacks DecompressionStream (browsers since 2023 have it)",
+      `This browser cannot unpack the ${what}: it lacks DecompressionStream (browsers since 2023 have it)`,
     );
   }
   try {
     const stream = new Blob([bytes(base64.trim())]).stream().pipeThrough(new DecompressionStream("gzip"));
     return await new Response(stream).text();
   } catch {
-    throw new LoadError("The recording in this page cannot be unpacked: the file is damaged or cut short");
+    throw new LoadError(`The ${what} in this page cannot be unpacked: the file is damaged or cut short`);
   }
 }
 
@@ -48,15 +49,15 @@ function bytes(base64: string): Uint8Array<ArrayBuffer> {
   return array;
 }
 
-export function parsed(text: string): Page {
-  let page: Page;
+export function parsed<T = Page>(text: string, schema = SCHEMA, what = "recording"): T {
+  let page: { schema?: unknown };
   try {
-    page = JSON.parse(text) as Page;
+    page = JSON.parse(text) as { schema?: unknown };
   } catch {
-    throw new LoadError("The recording in this page is not readable: the file is damaged");
+    throw new LoadError(`The ${what} in this page is not readable: the file is damaged`);
   }
-  if (page?.schema !== SCHEMA) {
-    throw new LoadError(`This page was written for another form of data (${String(page?.schema)}); it shows ${SCHEMA}`);
+  if (page?.schema !== schema) {
+    throw new LoadError(`This page was written for another form of data (${String(page?.schema)}); it shows ${schema}`);
   }
-  return page;
+  return page as T;
 }

@@ -12,9 +12,12 @@ use crate::failure::Failure;
 use crate::fixtures;
 use crate::workspace::{self, Workspace};
 
-/// Where the bundles are kept, and what they are called: the page of a recording, the page of a folder.
-const BUNDLES: [(&str, &str); 2] =
-    [("crates/gpuheap-report/assets", "report"), ("crates/gpuheap-serve/assets", "folder")];
+/// Where the bundles are kept, and what they are called: the pages of a recording, of a plan and of a folder.
+const BUNDLES: [(&str, &str); 3] = [
+    ("crates/gpuheap-report/assets", "report"),
+    ("crates/gpuheap-report/assets", "fit"),
+    ("crates/gpuheap-serve/assets", "folder"),
+];
 /// What belongs to each.
 const ENDINGS: [&str; 4] = ["js", "js.sha256", "css", "css.sha256"];
 /// Browsers by the names that distributions give them.

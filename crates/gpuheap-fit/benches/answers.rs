@@ -47,6 +47,7 @@ fn measure(name: &str, model: Model) {
         budget,
         limits: Limits { gpus: 1, ..Limits::default() },
         front: false,
+        timelines: false,
     };
     let whole = fit(&variants, &options(None), &mut |_, _| {}).unwrap();
     let budget = options(Some(whole.baseline.device_bytes / 2));

@@ -42,7 +42,7 @@ pub(crate) fn confirmed<T: Tracer>(
             answer.fit.notes.push(CONFIRMED.to_owned());
             return Ok(fitter.complete(answer.fit));
         }
-        let planned = match tracer.trace(&levers, batch) {
+        let trace = match tracer.trace(&levers, batch) {
             Ok(trace) => trace,
             Err(error) if tracer.ends(&error) => return Err(error),
             // One that was confirmed before is as good as it was.
@@ -54,17 +54,25 @@ pub(crate) fn confirmed<T: Tracer>(
                 return Ok(fitter.complete(answer.fit));
             }
         };
-        let unknown = planned.unknown.clone();
-        let peak = peak(planned, options, &levers)?;
-        let high = peak.high;
-        told = Some((Bytes::new(answer.fit.peak.device_bytes), Bytes::new(peak.device_bytes)));
+        let unknown = trace.unknown.clone();
+        let Fit { peak, phases, timelines, .. } = as_traced(trace, options, &levers)?;
+        let (planned, high) = (answer.fit.peak.device_bytes, peak.high);
+        told = Some((Bytes::new(planned), Bytes::new(peak.device_bytes)));
         fitter.learn(&answer, peak.clone());
         if answer.fit.verdict == Verdict::Fits && high <= fitter.budget() {
-            let step_us = answer.fit.peak.step_us;
+            // What is recomputed, hooked and cut is really in that trace; what devices send each other is not.
+            let step_us = if options.limits.gpus <= 1 { peak.step_us } else { answer.fit.step_us };
+            answer.fit.step_us = step_us;
             answer.fit.peak = Peak { step_us, ..peak };
+            answer.fit.phases = phases;
+            if let (Some(shown), Some(traced)) = (&mut answer.fit.timelines, timelines) {
+                shown.planned = Some(traced.baseline);
+            }
             answer.fit.notes.extend(notes_of(&unknown, &answer.fit.unknown));
             answer.fit.unknown = unknown;
-            best = Some(answer);
+            if best.as_ref().is_none_or(|best| step_us < best.fit.step_us) {
+                best = Some(answer);
+            }
         }
         answer = fitter.answer(&mut |done, of| tracer.planning(done, of))?;
     }
@@ -125,21 +133,21 @@ fn levers(fit: &Fit) -> Vec<Lever> {
 }
 
 /// What a trace with the plan applied takes, with the plan's settings of the allocator.
-fn peak(mut trace: Trace, options: &FitOptions, levers: &[Lever]) -> Result<Peak, Error> {
+fn as_traced(mut trace: Trace, options: &FitOptions, levers: &[Lever]) -> Result<Fit, Error> {
     // Of ranks that differ the fullest counts.
     let others = std::mem::take(&mut trace.ranks);
-    let mut fullest = peak_of(trace, options, levers)?;
+    let mut fullest = rank_as_traced(trace, options, levers)?;
     for other in others {
-        let peak = peak_of(other, options, levers)?;
-        if peak.high > fullest.high {
-            fullest = peak;
+        let rank = rank_as_traced(other, options, levers)?;
+        if rank.peak.high > fullest.peak.high {
+            fullest = rank;
         }
     }
     Ok(fullest)
 }
 
 /// The same of one rank.
-fn peak_of(trace: Trace, options: &FitOptions, levers: &[Lever]) -> Result<Peak, Error> {
+fn rank_as_traced(trace: Trace, options: &FitOptions, levers: &[Lever]) -> Result<Fit, Error> {
     let family = Family::new(vec![trace])?;
     let planned = levers.iter().find_map(|lever| match lever {
         Lever::Allocator { conf } => Some(conf.clone()),
@@ -155,5 +163,5 @@ fn peak_of(trace: Trace, options: &FitOptions, levers: &[Lever]) -> Result<Peak,
     };
     let options = FitOptions { budget: Some(ENDLESS), limits, front: false, ..options.clone() };
     let variants = [Variant { levers: Vec::new(), family, ranks: Vec::new() }];
-    Ok(Fitter::new(&variants, &options)?.answer(&mut |_, _| ())?.fit.peak)
+    Ok(Fitter::new(&variants, &options)?.answer(&mut |_, _| ())?.fit)
 }

@@ -1,42 +1,53 @@
-//! How long a step takes: a roofline for every call of an operator.
+//! How long a step takes.
 //!
-//! A call takes as long as its arithmetic or its traffic, whichever is longer. The program starts kernels one after
-//! another while the device works, so a step takes as long as the device's sum or the program's, whichever is longer.
+//! A kernel takes as long as its arithmetic or its traffic, whichever is longer ([`kernel`]). The program starts kernels
+//! one after another ([`host`]) while the device works, so the step is followed call by call ([`queue`]): where the
+//! program is slower the device waits, and what is lost in one phase is not made up for in another.
 
-use crate::clock::Clocks;
+mod host;
+mod kernel;
+mod product;
+mod queue;
+
 use crate::device::{Calibration, Device};
 use crate::exchange;
-use crate::program::Program;
-use crate::trace::{Event, Phase, Trace};
+use crate::levers::Lever;
+use crate::program::{Program, Run};
+use crate::trace::{Call, Class, Event, Pass, Phase, Trace};
+use host::Host;
+use kernel::Kernels;
+use queue::Queue;
 
 /// What a copy costs that runs beside other work, in parts of its time: both use the memory.
 pub const HIDDEN: f64 = 0.05;
 /// The part of a step beside which copies can run: not before the first result, nor after the last.
 const COVERED: f64 = 0.9;
 
+/// Calls of a small operator that it takes the program to handle one that a selective checkpoint has stored.
+pub(crate) const STORED_CALLS: f64 = host::DISPATCHED;
+/// The same for a small operator with autograd around it.
+pub(crate) const SMALL_CALLS: f64 = 1.0 + host::FORWARD;
+/// The same for what an optimizer does in Python for each parameter.
+pub(crate) const PARAMETER_CALLS: f64 = host::PARAMETER;
+/// The same for an optimizer's step in a hook of a single parameter, without its operators.
+pub(crate) const HOOK_CALLS: f64 = 25.0;
+
 /// Times of all calls of a trace on one device.
 #[derive(Clone, Debug)]
 pub struct CostModel {
     /// Microseconds on the device, by call.
     call_us: Vec<f64>,
-    /// Whether a call starts a kernel, by call.
-    launches: Vec<bool>,
+    /// What a call costs the program without what is around it, in calls of a small operator; by call.
+    call_host: Vec<f64>,
+    host: Host,
+    /// Whether a call is a copy over the link that runs beside other work, by call; empty where none does.
+    beside: Vec<bool>,
+    /// For a trace with a selective checkpoint applied: see [`stored`].
+    stored: f64,
+    /// Parameters that the optimizer steps.
+    parameters: f64,
     launch_us: f64,
     factor: f64,
-}
-
-/// How much longer kernels take than reading and writing their operands once: they go over them several times, or in
-/// small pieces. Measured on an H200 over whole training steps.
-fn passes(op: &str) -> f64 {
-    const SLOW: [(&str, f64); 6] = [
-        ("group_norm", 5.5),
-        ("batch_norm", 2.8),
-        ("layer_norm", 2.5),
-        ("dropout", 1.8),
-        ("log_softmax", 1.3),
-        ("softmax", 1.6),
-    ];
-    SLOW.iter().find(|(part, _)| op.contains(part)).map_or(1.0, |&(_, times)| times)
 }
 
 /// The time of one step, in microseconds.
@@ -50,44 +61,45 @@ pub struct StepTime {
     pub total_us: f64,
 }
 
+/// How the program comes by what it does, while events are followed.
+#[derive(Clone, Debug)]
+struct Walk {
+    queue: Queue,
+    phase: Phase,
+    /// How each module runs: as it is told to, or as what it is part of.
+    runs: Vec<Run>,
+    /// Whether the optimizer has begun its step.
+    stepping: bool,
+    /// Modules that run again, within a backward pass.
+    again: u32,
+    device_us: f64,
+    host_us: f64,
+    /// Copies beside the work.
+    link_us: f64,
+}
+
 impl CostModel {
     /// Times of the calls of `trace` on `device`.
     #[must_use]
     pub fn new(trace: &Trace, device: &Device, calibration: Option<&Calibration>) -> Self {
-        let speeds: Vec<f64> = trace.dtypes.iter().map(|dtype| device.speed(dtype)).collect();
-        let bandwidth = device.bandwidth();
-        let is_float: Vec<bool> = trace.dtypes.iter().map(|dtype| dtype.contains("float")).collect();
-        let times = trace.calls.iter().map(|call| {
-            let float = |list: &[u32]| {
-                let dtypes = list.iter().map(|&storage| trace.storages[storage as usize].dtype as usize);
-                dtypes.filter(|&dtype| is_float[dtype]).min_by_key(|&dtype| trace.dtypes[dtype].len())
-            };
-            let dtype = float(trace.inputs(call)).or_else(|| float(trace.outputs(call)));
-            let speed = dtype.map_or_else(|| device.speed("float32"), |dtype| speeds[dtype]);
-            // cuDNN may round 32-bit numbers to TF32, unless the program forbids it; products may not, unless it allows it.
-            let rounds = dtype.is_none_or(|dtype| trace.dtypes[dtype] == "float32");
-            let name = trace.op_name(call);
-            if exchange::is(name) {
-                return exchange::us(call, device);
-            }
-            let (speed, times) = if name.contains("convolution") {
-                let speed = if rounds { device.speed("tf32").max(speed) } else { speed };
-                (speed * device.convolution_efficiency.value, device.convolution_copies.value)
-            } else if name.contains("attention") {
-                (speed * device.attention_efficiency.value, 1.0)
-            } else {
-                (speed, passes(name))
-            };
-            let arithmetic = call.flops / speed * 1e6;
-            let traffic = times * (call.read.saturating_add(call.written)) as f64 / bandwidth * 1e6;
-            let works = call.flops > 0.0 || call.written > 0;
-            arithmetic.max(traffic) + if works { device.kernel_us.value } else { 0.0 }
-        });
-        let call_us: Vec<f64> = times.collect();
-        let launches = trace.calls.iter().map(|call| call.flops > 0.0 || call.written > 0).collect();
+        let (kernels, host) = (Kernels::new(trace, device), Host::new(trace));
         let factor =
             calibration.filter(|calibration| calibration.is_for(device)).map_or(1.0, |known| known.time_factor);
-        Self { call_us, launches, launch_us: device.launch_us.value, factor }
+        let offloads = trace.applied.iter().any(|lever| matches!(lever, Lever::OffloadActivations { .. }));
+        let call_us = |call: &Call| {
+            if exchange::is(trace.op_name(call)) { exchange::us(call, device) } else { kernels.us(call) }
+        };
+        let beside = |call| offloads && kernels.crosses_link(call);
+        Self {
+            beside: if offloads { trace.calls.iter().map(beside).collect() } else { Vec::new() },
+            call_us: trace.calls.iter().map(call_us).collect(),
+            call_host: trace.calls.iter().map(|call| host.call(call.op, trace.inputs(call).len())).collect(),
+            host,
+            stored: stored(trace),
+            parameters: stepped(trace),
+            launch_us: device.launch_us.value.max(0.0),
+            factor,
+        }
     }
 
     /// The time of the last step of a program.
@@ -97,43 +109,166 @@ impl CostModel {
         self.of(program, start, program.events.len())
     }
 
-    /// The time of the events from `start` to `end`, as one piece of work.
+    /// The time of the events from `start` to `end`, as a step of their own.
     #[must_use]
     pub fn of(&self, program: &Program<'_>, start: usize, end: usize) -> StepTime {
-        let (mut clocks, mut launch_us, mut times) = (Clocks::default(), 0.0, 1.0);
-        for event in &program.events[start..end] {
+        let mut walk = Walk::new(program);
+        self.think(&mut walk, host::STEP);
+        self.follow(&mut walk, program, start, end);
+        let busy = walk.queue.end() + program.extra_us.max(0.0);
+        let link = program.link_us + walk.link_us;
+        let hidden = link.min(COVERED * busy);
+        let total = busy + link - (1.0 - HIDDEN) * hidden;
+        StepTime {
+            device_us: walk.device_us + program.extra_us.max(0.0),
+            launch_us: walk.host_us,
+            total_us: total * self.factor,
+        }
+    }
+
+    fn follow(&self, walk: &mut Walk, program: &Program<'_>, start: usize, end: usize) {
+        let mut at = start;
+        while at < end {
+            if let Event::Repeat(count @ 2..) = program.events[at] {
+                let rest = &program.events[at + 1..end];
+                let stop =
+                    rest.iter().position(|event| matches!(event, Event::Repeat(_))).map_or(end, |to| at + 1 + to);
+                self.repeat(walk, program, at + 1, stop, count);
+                at = stop;
+                continue;
+            }
+            self.event(walk, program, program.events[at]);
+            at += 1;
+        }
+    }
+
+    /// The first pass gets the queue going; those after the second are like it.
+    fn repeat(&self, walk: &mut Walk, program: &Program<'_>, start: usize, end: usize, count: u32) {
+        let pass =
+            |walk: &mut Walk| program.events[start..end].iter().for_each(|&event| self.event(walk, program, event));
+        pass(walk);
+        let before = walk.clone();
+        pass(walk);
+        let more = f64::from(count - 2);
+        walk.queue.again(&before.queue, more);
+        walk.device_us += (walk.device_us - before.device_us) * more;
+        walk.host_us += (walk.host_us - before.host_us) * more;
+        walk.link_us += (walk.link_us - before.link_us) * more;
+    }
+
+    fn event(&self, walk: &mut Walk, program: &Program<'_>, event: Event) {
+        match event {
+            Event::Phase(phase) => {
+                walk.phase = phase;
+                walk.stepping = false;
+            }
+            Event::Enter(module, pass @ (Pass::Forward | Pass::Recompute)) => {
+                walk.again += u32::from(pass == Pass::Recompute);
+                self.think(walk, host::MODULE);
+                // A second pass begins behind what counts as entering the block, so the first pays for both.
+                let own = program.runs.get(module as usize).copied().unwrap_or_default();
+                if pass == Pass::Forward && own != Run::Plain {
+                    self.think(walk, 2.0 * host::BLOCK);
+                }
+            }
+            Event::Leave(_, Pass::Recompute) => walk.again = walk.again.saturating_sub(1),
+            Event::Op(call) => self.call(walk, program.trace, call),
+            Event::Record(event, stream) => walk.queue.record(event, stream),
+            Event::Wait(stream, event) => walk.queue.wait_on(stream, event),
+            Event::Work(work) => {
+                let work = program.works.get(work as usize).copied().unwrap_or_default();
+                self.begin_stepping(walk);
+                let host_us = work.host_calls * self.launch_us;
+                walk.queue.calls(host_us, work.device_us);
+                walk.device_us += work.device_us;
+                walk.host_us += host_us;
+            }
+            _ => {}
+        }
+    }
+
+    fn call(&self, walk: &mut Walk, trace: &Trace, call: u32) {
+        self.begin_stepping(walk);
+        let index = call as usize;
+        let (op, thread) = (trace.calls[index].op, trace.calls[index].thread);
+        let backward = walk.again == 0 && (thread != 0 || walk.phase == Phase::Backward);
+        let mut units = self.call_host[index] + if backward { host::BACKWARD } else { host::FORWARD };
+        // A backward pass itself has no hooks but those that fetch what was saved, which `HOOKED` has its share of.
+        if !backward {
+            let stored = if walk.again > 0 { 1.0 + self.stored } else { 1.0 };
+            units += match walk.runs.get(trace.calls[index].module as usize) {
+                Some(Run::Selective) => host::DISPATCHED * stored,
+                Some(Run::Checkpointed) => host::HOOKED,
+                _ => 0.0,
+            };
+        }
+        let host_us = units * self.launch_us;
+        let device_us = self.call_us[index];
+        if self.host.waits(op) {
+            walk.queue.wait(host::WAIT * self.launch_us);
+        }
+        walk.host_us += host_us;
+        if self.beside.get(index).copied().unwrap_or(false) {
+            walk.queue.think(host_us);
+            walk.link_us += device_us;
+            return;
+        }
+        walk.queue.call_on(trace.calls[index].stream, host_us, device_us);
+        walk.device_us += device_us;
+    }
+
+    fn begin_stepping(&self, walk: &mut Walk) {
+        if walk.phase == Phase::Optimizer && !walk.stepping {
+            walk.stepping = true;
+            self.think(walk, host::PARAMETER * self.parameters);
+        }
+    }
+
+    fn think(&self, walk: &mut Walk, units: f64) {
+        walk.queue.think(units * self.launch_us);
+        walk.host_us += units * self.launch_us;
+    }
+
+    /// What it costs to treat a block, whose forward pass is from event `enter` to event `leave`, in microseconds: its
+    /// operators run as `run` says, and those for which `again` says so once more. Taken for itself, as if the program
+    /// were not ahead of the device.
+    #[must_use]
+    pub fn treated_us(
+        &self,
+        program: &Program<'_>,
+        (enter, leave): (usize, usize),
+        run: Run,
+        again: impl Fn(&str) -> bool,
+    ) -> f64 {
+        let (extra, dispatched) = match run {
+            Run::Plain => (0.0, false),
+            Run::Checkpointed => (host::HOOKED, false),
+            Run::Selective => (host::DISPATCHED, true),
+        };
+        let (mut plain, mut first, mut second) = (Queue::new(), Queue::new(), Queue::new());
+        first.think(if run == Run::Plain { 0.0 } else { 2.0 * host::BLOCK * self.launch_us });
+        for event in &program.events[enter..=leave] {
             match *event {
-                Event::Op(call) => {
-                    let call = call as usize;
-                    clocks.run(program.trace.calls[call].stream, self.call_us[call] * times);
-                    if self.launches[call] {
-                        launch_us += self.launch_us * times;
+                Event::Enter(..) => {
+                    for queue in [&mut plain, &mut first, &mut second] {
+                        queue.think(host::MODULE * self.launch_us);
                     }
                 }
-                Event::Repeat(count) => times = f64::from(count),
-                Event::Record(event, stream) => clocks.record(event, stream),
-                Event::Wait(stream, event) => clocks.wait(stream, event),
+                Event::Op(call) => {
+                    let units = self.call_host[call as usize] + host::FORWARD;
+                    let device_us = self.call_us[call as usize];
+                    plain.call(units * self.launch_us, device_us);
+                    first.call((units + extra) * self.launch_us, device_us);
+                    if again(program.trace.op_name(&program.trace.calls[call as usize])) {
+                        second.call((units + extra) * self.launch_us, device_us);
+                    } else if dispatched {
+                        second.think(host::DISPATCHED * self.launch_us);
+                    }
+                }
                 _ => {}
             }
         }
-        let mut device_us = clocks.end();
-        launch_us += program.extra_launches * self.launch_us;
-        device_us += program.extra_us;
-        let busy = f64::max(device_us, launch_us).max(0.0);
-        let hidden = program.link_us.min(COVERED * busy);
-        let total = busy + program.link_us - (1.0 - HIDDEN) * hidden;
-        StepTime { device_us, launch_us, total_us: total * self.factor }
-    }
-
-    /// The device's time for those calls from event `start` to event `end` whose operator `runs` says so, in microseconds.
-    #[must_use]
-    pub fn run_us(&self, program: &Program<'_>, start: usize, end: usize, runs: impl Fn(&str) -> bool) -> f64 {
-        let calls = program.events[start..=end].iter().filter_map(|event| match event {
-            Event::Op(call) => Some(*call),
-            _ => None,
-        });
-        let counted = calls.filter(|&call| runs(program.trace.op_name(&program.trace.calls[call as usize])));
-        counted.map(|call| self.call_us(call)).sum::<f64>() * self.factor
+        (first.end() - plain.end() + second.end()).max(0.0) * self.factor
     }
 
     /// The time of a single call on the device, in microseconds.
@@ -148,20 +283,87 @@ impl CostModel {
         let start = program.steps().last().map_or(0, |step| step.start);
         let mut sums: Vec<(Phase, f64)> = Vec::new();
         let (mut phase, mut times) = (Phase::Other, 1.0);
+        let mut add = |phase: Phase, us: f64| match sums.iter_mut().find(|(known, _)| *known == phase) {
+            Some((_, sum)) => *sum += us,
+            None => sums.push((phase, us)),
+        };
         for event in &program.events[start..] {
             match *event {
                 Event::Phase(next) => phase = next,
                 Event::Repeat(count) => times = f64::from(count),
-                Event::Op(call) => {
-                    let us = self.call_us(call) * times;
-                    match sums.iter_mut().find(|(known, _)| *known == phase) {
-                        Some((_, sum)) => *sum += us,
-                        None => sums.push((phase, us)),
-                    }
+                Event::Op(call) => add(phase, self.call_us(call) * times),
+                Event::Work(work) => {
+                    add(phase, program.works.get(work as usize).map_or(0.0, |work| work.device_us) * times);
                 }
                 _ => {}
             }
         }
         sums
     }
+}
+
+impl Walk {
+    fn new(program: &Program<'_>) -> Self {
+        let mut runs = program.runs.clone();
+        // A parent comes before its parts.
+        for (index, module) in program.trace.modules.iter().enumerate() {
+            let above = runs.get(module.parent as usize).copied().unwrap_or_default();
+            if above != Run::Plain && runs.get(index) == Some(&Run::Plain) {
+                runs[index] = above;
+            }
+        }
+        Self {
+            runs,
+            queue: Queue::new(),
+            phase: Phase::Other,
+            stepping: false,
+            again: 0,
+            device_us: 0.0,
+            host_us: 0.0,
+            link_us: 0.0,
+        }
+    }
+}
+
+/// How many parameters an optimizer steps: those that gradients are made for.
+fn stepped(trace: &Trace) -> f64 {
+    if trace.optimizer.is_none() {
+        return 0.0;
+    }
+    let parameters = trace.storages.iter().filter(|storage| storage.class == Class::Parameter).count();
+    let last = trace.events.iter().rposition(|event| matches!(event, Event::Step(_))).unwrap_or(0);
+    let made = trace.events[last..]
+        .iter()
+        .filter(|event| matches!(event, Event::Alloc(slot) if trace.storages[*slot as usize].class == Class::Gradient));
+    match made.count() {
+        0 => parameters as f64,
+        made => made.min(parameters) as f64,
+    }
+}
+
+/// Of the calls of selectively checkpointed modules that a trace was made with: those that a second pass does not show,
+/// for each that it does. It looks stored results up, and what a block does by itself looks like its backward pass.
+fn stored(trace: &Trace) -> f64 {
+    let selective = trace.applied.iter().any(|lever| matches!(lever, Lever::SelectiveCheckpoint { .. }));
+    if !selective {
+        return 0.0;
+    }
+    let program = Program::new(trace);
+    let runs = Walk::new(&program).runs;
+    let (mut first, mut second, mut again) = (0_u32, 0_u32, 0_u32);
+    for event in &trace.events {
+        match *event {
+            Event::Enter(_, Pass::Recompute) => again += 1,
+            Event::Leave(_, Pass::Recompute) => again = again.saturating_sub(1),
+            Event::Op(call) => {
+                let call = &trace.calls[call as usize];
+                if runs.get(call.module as usize) == Some(&Run::Selective) {
+                    second += u32::from(again > 0);
+                    first += u32::from(again == 0 && call.thread == 0);
+                }
+            }
+            _ => {}
+        }
+    }
+    f64::from(first.saturating_sub(second)) / f64::from(second.max(1))
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-pub use calibration::Calibration;
+pub use calibration::{Calibration, Measured};
 pub use workspace::{add_workspaces, is_matrix_product};
 
 use crate::error::Error;
@@ -56,19 +56,26 @@ pub struct Device {
     pub compute_capability: u32,
     /// Floating-point operations a second, by type of number.
     pub flops_per_second: BTreeMap<String, Figure>,
-    /// The part of them that matrix products of usual sizes come to.
+    /// The part of them that the largest matrix products come to.
     pub matrix_efficiency: Figure,
     /// The part of those that attention comes to.
     pub attention_efficiency: Figure,
-    /// The part of those that convolutions come to.
+    /// The part of a product of their shape that convolutions come to.
     pub convolution_efficiency: Figure,
-    /// How often a convolution goes over its tensors, with the copies that it makes in another order.
+    /// How often a convolution goes over its tensors beside its work, to copy them into another order.
     pub convolution_copies: Figure,
     /// Bytes a second between the device and its memory.
     pub memory_bytes_per_second: Figure,
     /// The part of it that elementwise kernels come to.
     pub memory_efficiency: Figure,
-    /// What the program needs to call an operator, with its module and with autograd, in microseconds.
+    /// Units that blocks of kernels are dealt to.
+    #[serde(default = "usual_multiprocessors")]
+    pub multiprocessors: Figure,
+    /// The second-level cache, in bytes.
+    #[serde(default = "usual_cache")]
+    pub cache_bytes: Figure,
+    /// What a call of a small operator such as `torch.add` costs the program, in microseconds. It is the host's figure
+    /// more than the device's: all that the program does is slower on a slower processor.
     pub launch_us: Figure,
     /// What a kernel takes on the device beside its work: to start, and to wait for its last block, in microseconds.
     pub kernel_us: Figure,
@@ -81,6 +88,16 @@ pub struct Device {
     /// which exchange over the link to the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer_bytes_per_second: Option<Figure>,
+}
+
+/// For files that were written before it was asked for.
+fn usual_multiprocessors() -> Figure {
+    Figure { value: 80.0, origin: Origin::Estimated }
+}
+
+/// See [`usual_multiprocessors`].
+fn usual_cache() -> Figure {
+    Figure { value: 32e6, origin: Origin::Estimated }
 }
 
 impl Device {
@@ -118,7 +135,7 @@ impl Device {
         })
     }
 
-    /// Operations a second for numbers of type `dtype`, as products of usual sizes come to.
+    /// Operations a second for numbers of type `dtype`, as the largest products come to.
     #[must_use]
     pub fn speed(&self, dtype: &str) -> f64 {
         let peak = |name: &str| self.flops_per_second.get(name).map(|figure| figure.value);

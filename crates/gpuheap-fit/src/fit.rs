@@ -12,6 +12,7 @@ use crate::levers::{Lever, code};
 use crate::plan::{Found, Planner, Variant, normalizes_over_batches};
 use crate::program::Program;
 use crate::replay::Replayed;
+use crate::timeline::Timelines;
 use crate::trace::{Class, Event, Phase, Source, Unknown};
 
 pub use options::FitOptions;
@@ -83,7 +84,8 @@ impl<'a> Fitter<'a> {
             let (program, replayed, time) = self.planner.baseline()?;
             let baseline = self.frame.peak(&program, &replayed, time, exchanges_of(&program, options));
             if baseline.high <= self.frame.budget && !options.front {
-                let fit = self.frame.answer(Verdict::Fits, baseline.clone(), baseline, phases(&replayed));
+                let mut fit = self.frame.answer(Verdict::Fits, baseline.clone(), baseline, phases(&replayed));
+                fit.timelines = self.frame.timelines(&self.planner, None);
                 return Ok(Answer { fit, found: None });
             }
         }
@@ -132,6 +134,7 @@ impl<'a> Fitter<'a> {
         result.optimality = optimality(found.as_ref().or(smallest.as_ref()), planner.count(), blocks, as_is);
         result.notes.extend(self.advice(blocks, result.verdict));
         let found = if as_is { None } else { found.or(smallest.filter(|_| options.budget.is_some())) };
+        result.timelines = frame.timelines(planner, found.as_ref());
         Ok(Answer { fit: result, found })
     }
 
@@ -197,10 +200,15 @@ fn optimality(found: Option<&Found>, combinations: usize, blocks: usize, as_is: 
         return Optimality { kind: "optimal".to_owned(), over: "nothing has to change".to_owned() };
     }
     let exact = found.is_none_or(|found| found.optimal);
-    let over = format!(
-        "{combinations} combinations of levers, in each every choice for {blocks} blocks{}",
-        if exact { "" } else { ", of which the least promising were left out" }
-    );
+    let choices =
+        if blocks == 1 { "every choice for 1 block".to_owned() } else { format!("every choice for {blocks} blocks") };
+    let all = match (combinations, blocks) {
+        (0 | 1, 0) => "the only combination of levers that there is".to_owned(),
+        (0 | 1, _) => choices,
+        (_, 0) => format!("{combinations} combinations of levers"),
+        _ => format!("{combinations} combinations of levers, in each {choices}"),
+    };
+    let over = all + if exact { "" } else { ", of which the least promising were left out" };
     Optimality { kind: if exact { "optimal" } else { "bounded" }.to_owned(), over }
 }
 
@@ -317,7 +325,17 @@ impl<'a> Frame<'a> {
             front: Vec::new(),
             unknown: self.unknown.clone(),
             notes: self.notes(),
+            timelines: None,
         }
+    }
+
+    /// Memory through time as it is and with a plan, where that was asked for.
+    fn timelines(&self, planner: &Planner<'_>, found: Option<&Found>) -> Option<Timelines> {
+        if !self.options.timelines {
+            return None;
+        }
+        let planned = found.and_then(|found| planner.timeline(Some(found)));
+        Some(Timelines { baseline: planner.timeline(None)?, planned })
     }
 
     fn notes(&self) -> Vec<String> {

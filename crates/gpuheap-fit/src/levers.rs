@@ -266,20 +266,25 @@ pub fn group(modules: &[String]) -> String {
     }
     for (front, mut numbers) in groups {
         numbers.sort_unstable();
-        let mut runs: Vec<String> = Vec::new();
-        let mut at = 0;
-        while at < numbers.len() {
-            let mut end = at;
-            while end + 1 < numbers.len() && numbers[end + 1] == numbers[end] + 1 {
-                end += 1;
-            }
-            runs.push(if end == at { numbers[at].to_string() } else { format!("{}-{}", numbers[at], numbers[end]) });
-            at = end + 1;
-        }
         let dot = if front.is_empty() { "" } else { "." };
-        texts.push(format!("{front}{dot}[{}]", runs.join(",")));
+        let several = numbers.len() > 1;
+        let numbers = runs(numbers);
+        texts.push(if several { format!("{front}{dot}[{numbers}]") } else { format!("{front}{dot}{numbers}") });
     }
     texts.join(", ")
+}
+
+/// Numbers that rise, those in a row together: `0-5,8`.
+pub(crate) fn runs(numbers: impl IntoIterator<Item = u64>) -> String {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some((_, end)) if end.checked_add(1) == Some(number) => *end = number,
+            _ => runs.push((number, number)),
+        }
+    }
+    let text = |(start, end): (u64, u64)| if start == end { start.to_string() } else { format!("{start}-{end}") };
+    runs.into_iter().map(text).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -308,6 +313,6 @@ mod tests {
     fn runs_of_blocks_are_told_in_short() {
         let names: Vec<String> = [0, 1, 2, 5, 7, 8].iter().map(|number| format!("layer.{number}")).collect();
         assert_eq!(group(&names), "layer.[0-2,5,7-8]");
-        assert_eq!(group(&["head".to_owned(), "3".to_owned()]), "head, [3]");
+        assert_eq!(group(&["head".to_owned(), "3".to_owned()]), "head, 3");
     }
 }

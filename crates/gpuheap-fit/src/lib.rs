@@ -9,7 +9,6 @@
 #![forbid(unsafe_code)]
 
 pub mod blocks;
-mod clock;
 mod confirm;
 pub mod cost;
 pub mod device;
@@ -22,6 +21,7 @@ pub mod plan;
 mod program;
 pub mod replay;
 pub mod scale;
+pub mod timeline;
 pub mod trace;
 mod tracer;
 
@@ -31,6 +31,7 @@ pub use fit::{
 };
 pub use levers::Lever;
 pub use program::{Program, Slot, Step};
+pub use timeline::{Timeline, Timelines};
 pub use trace::Trace;
 pub use tracer::{Tracer, fit_traced};
 

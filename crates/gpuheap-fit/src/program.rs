@@ -1,5 +1,6 @@
 //! What a training program does to memory, in a form that levers can change.
 
+use crate::levers::Lever;
 use crate::trace::{Class, Event, Phase, Trace};
 
 /// The least that the allocator gives, in bytes, and what it rounds to.
@@ -24,6 +25,27 @@ impl Slot {
     }
 }
 
+/// Work that no call of the trace stands for: many small calls, as one.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Work {
+    /// Microseconds of the device; copies over the link that it waits for included.
+    pub device_us: f64,
+    /// What it costs the program, in calls of a small operator ([`Device::launch_us`](crate::device::Device)).
+    pub host_calls: f64,
+}
+
+/// How a module runs its forward pass, as far as that costs the program time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Run {
+    /// As it is.
+    #[default]
+    Plain,
+    /// Under a checkpoint.
+    Checkpointed,
+    /// Under a selective checkpoint.
+    Selective,
+}
+
 /// A list of events over slots. A slot can be made again after it was dropped.
 #[derive(Clone, Debug)]
 pub struct Program<'t> {
@@ -33,12 +55,14 @@ pub struct Program<'t> {
     pub slots: Vec<Slot>,
     /// What happens, in order.
     pub events: Vec<Event>,
+    /// What [`Event::Work`] stands for, by its number.
+    pub works: Vec<Work>,
+    /// How each module runs, by its number.
+    pub runs: Vec<Run>,
     /// Time of a step that no operator accounts for, such as copies over the link, in microseconds.
     pub extra_us: f64,
     /// Time of copies over the link that run beside the work of a step, in microseconds.
     pub link_us: f64,
-    /// Kernels of a step that no operator accounts for; negative where operators stand for fewer kernels than they have.
-    pub extra_launches: f64,
 }
 
 /// Where a step is in the events of a program.
@@ -63,10 +87,17 @@ impl<'t> Program<'t> {
             trace,
             slots: slots.collect(),
             events: trace.events.clone(),
+            works: Vec::new(),
+            runs: runs(trace),
             extra_us: 0.0,
-            extra_launches: 0.0,
             link_us: 0.0,
         }
+    }
+
+    /// Adds work, and gives the event that stands for it.
+    pub fn work(&mut self, work: Work) -> Event {
+        self.works.push(work);
+        Event::Work(u32::try_from(self.works.len() - 1).unwrap_or(u32::MAX))
     }
 
     /// Adds a slot, and says its number.
@@ -152,4 +183,22 @@ impl<'t> Program<'t> {
         }
         (0..).zip(alive).filter(|&(_, alive)| alive).map(|(slot, _)| slot).collect()
     }
+}
+
+/// How modules run under the levers that were applied before the trace was made.
+fn runs(trace: &Trace) -> Vec<Run> {
+    let mut runs = vec![Run::Plain; trace.modules.len()];
+    for lever in &trace.applied {
+        let (modules, run) = match lever {
+            Lever::Checkpoint { modules } => (modules, Run::Checkpointed),
+            Lever::SelectiveCheckpoint { modules, .. } => (modules, Run::Selective),
+            _ => continue,
+        };
+        for (index, module) in trace.modules.iter().enumerate() {
+            if modules.contains(&module.name) {
+                runs[index] = run;
+            }
+        }
+    }
+    runs
 }

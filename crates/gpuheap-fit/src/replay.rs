@@ -42,9 +42,32 @@ pub fn config(conf: &str) -> Result<Config, Error> {
     parse_conf(conf).map_err(|source| Error::BadConf { conf: conf.to_owned(), source })
 }
 
+/// What the allocator has after an event that changed it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Moment {
+    /// The event.
+    pub(crate) at: usize,
+    /// The slot that was made or dropped.
+    pub(crate) slot: u32,
+    /// Allocated bytes.
+    pub(crate) allocated: u64,
+    /// Reserved bytes.
+    pub(crate) reserved: u64,
+}
+
 /// Runs the program from its first event to its last, with at most `cap` bytes reserved.
 #[must_use]
 pub fn replay(program: &Program<'_>, config: &Config, cap: Option<u64>) -> Replayed {
+    watched(program, config, cap, |_| {})
+}
+
+/// The same, and `seen` hears of every change.
+pub(crate) fn watched(
+    program: &Program<'_>,
+    config: &Config,
+    cap: Option<u64>,
+    mut seen: impl FnMut(Moment),
+) -> Replayed {
     let device = SimulatedDevice::new(None);
     let mut allocator = Allocator::over(Heap::without_addresses(), config.clone(), cap, device);
     let mut blocks: Vec<Option<BlockId>> = vec![None; program.slots.len()];
@@ -73,11 +96,14 @@ pub fn replay(program: &Program<'_>, config: &Config, cap: Option<u64>) -> Repla
                     result.allocated = totals.allocated;
                     result.event = at;
                 }
+                seen(Moment { at, slot, allocated: totals.allocated, reserved: totals.reserved });
             }
             Event::Free(slot) => {
                 if let Some(block) = blocks[slot as usize].take() {
                     // The block is alive: it was just taken from the list of those that are.
                     let _ = allocator.free(block);
+                    let totals = allocator.heap().totals();
+                    seen(Moment { at, slot, allocated: totals.allocated, reserved: totals.reserved });
                 }
             }
             Event::Phase(phase) => next_phase(&mut result, &mut now, &allocator, |now| now.phase = phase),

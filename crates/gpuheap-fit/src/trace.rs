@@ -263,6 +263,9 @@ pub enum Event {
     Wait(u16, u32),
     /// Operators that follow are run so many times. Levers write it, traces have none.
     Repeat(u32),
+    /// Work that no operator of the trace does: an index into [`Program::works`](crate::Program). Levers write it, traces
+    /// have none.
+    Work(u32),
 }
 
 /// One call of an operator.

@@ -1,8 +1,9 @@
 //! Plans for models that Python has traced.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use gpuheap_fit::{FitOptions, Lever, Trace, Tracer, fit, fit_traced, trace};
+use gpuheap_fit::{Fit, FitOptions, Lever, Trace, Tracer, fit, fit_traced, trace};
+use gpuheap_report::Changes;
 use pyo3::pybacked::{PyBackedBytes, PyBackedStr};
 use pyo3::{FromPyObject, PyErr};
 
@@ -104,4 +105,11 @@ pub(crate) fn traced(asker: &Asker<Question, Answer>, options: &str) -> Result<S
         Missing::Gone => Failure::defect("nobody waits for the plan"),
     })?;
     gpuheap_report::to_json(&answer).map_err(Failure::report)
+}
+
+/// The page of a plan that is JSON; `changes` are the changed lines of the program and the line that starts it.
+pub(crate) fn html(plan: &str, changes: Option<(String, String)>) -> Result<String, Failure> {
+    let plan = Fit::from_json(plan.as_bytes(), Path::new("plan")).map_err(Failure::fit)?;
+    let changes = changes.map(|(diff, start)| Changes { diff, start });
+    gpuheap_report::fit_to_html(&plan, changes.as_ref()).map_err(Failure::report)
 }

@@ -152,6 +152,15 @@ mod core_module {
     }
 
     #[pyfunction]
+    #[pyo3(signature = (plan, out, /, *, changes=None))]
+    fn fit_html(py: Python<'_>, plan: String, out: PathBuf, changes: Option<(String, String)>) -> PyResult<()> {
+        work::run(py, move |running| {
+            let page = fit::html(&plan, changes)?;
+            files::replace(&out, running, |file| std::io::Write::write_all(file, page.as_bytes()))
+        })
+    }
+
+    #[pyfunction]
     fn demo(py: Python<'_>) -> Py<PyBytes> {
         PyBytes::new(py, DEMO).unbind()
     }

@@ -4,6 +4,8 @@
 //! policy allows nothing else: no other script, no network. Nothing of the recording is ever markup: the data is
 //! compressed, and what is shown without scripts is escaped.
 
+pub mod fit;
+
 use std::io::Write;
 
 use base64::Engine;
@@ -28,7 +30,23 @@ pub mod assets {
     pub const SCRIPT_HASH: &str = include_str!("../assets/report.js.sha256");
     /// The style.
     pub const STYLE: &str = include_str!("../assets/report.css");
+    /// The script of the page of a plan.
+    pub const FIT_SCRIPT: &str = include_str!("../assets/fit.js");
+    /// The SHA-256 of it.
+    pub const FIT_SCRIPT_HASH: &str = include_str!("../assets/fit.js.sha256");
+    /// The style of the page of a plan.
+    pub const FIT_STYLE: &str = include_str!("../assets/fit.css");
 }
+
+/// What draws a page.
+#[derive(Clone, Copy)]
+struct Bundle {
+    script: &'static str,
+    script_hash: &'static str,
+    style: &'static str,
+}
+
+const REPORT: Bundle = Bundle { script: assets::SCRIPT, script_hash: assets::SCRIPT_HASH, style: assets::STYLE };
 
 /// The most bytes of a file.
 const MOST_BYTES: usize = 2_000_000;
@@ -42,11 +60,11 @@ pub fn to_html(analysis: &Analysis, whatif: Vec<WhatIfCurve>) -> Result<String, 
     let mut page = analysis.page(&generator(), most, whatif);
     let text = render(analysis.report(), &Style { width: 100, color: false, unicode: true, details: true });
     let name = page_title(&page);
-    let room = MOST_BYTES.saturating_sub(html(&name, Data::Embedded(""), &text).len());
+    let room = MOST_BYTES.saturating_sub(html(REPORT, &name, Data::Embedded(""), &text).len());
     loop {
         let data = STANDARD.encode(compressed(&page)?);
         if data.len() <= room || most == 0 {
-            return Ok(html(&name, Data::Embedded(&data), &text));
+            return Ok(html(REPORT, &name, Data::Embedded(&data), &text));
         }
         // What is not blocks stays: aim a little below.
         let kept = page.memory.blocks.life.len().min(most);
@@ -61,7 +79,7 @@ pub fn to_html(analysis: &Analysis, whatif: Vec<WhatIfCurve>) -> Result<String, 
 /// The same page for a server: it fetches its data from `source`, a path on the server that sent it.
 #[must_use]
 pub fn to_served_html(title: &str, source: &str) -> String {
-    html(title, Data::At(source), "This page needs scripts.")
+    html(REPORT, title, Data::At(source), "This page needs scripts.")
 }
 
 /// Data as a page takes it: JSON, compressed by gzip.
@@ -92,7 +110,7 @@ enum Data<'a> {
     At(&'a str),
 }
 
-fn html(title: &str, data: Data<'_>, text: &str) -> String {
+fn html(bundle: Bundle, title: &str, data: Data<'_>, text: &str) -> String {
     let (source, connect) = match data {
         Data::Embedded(_) => (String::new(), "'none'"),
         Data::At(path) => (format!(" data-src=\"{}\"", escape_html(path)), "'self'"),
@@ -122,12 +140,12 @@ fn html(title: &str, data: Data<'_>, text: &str) -> String {
          <script>{script}</script>\n\
          </body>\n\
          </html>\n",
-        hash = assets::SCRIPT_HASH.trim(),
+        hash = bundle.script_hash.trim(),
         generator = generator(),
         title = escape_html(title),
-        style = assets::STYLE,
+        style = bundle.style,
         text = escape_html(text),
-        script = assets::SCRIPT,
+        script = bundle.script,
     )
 }
 
@@ -137,7 +155,7 @@ mod tests {
 
     #[test]
     fn nothing_is_markup() {
-        let page = html("<title>", Data::At("/a\"b"), "</pre><script>alert('x')</script>");
+        let page = html(REPORT, "<title>", Data::At("/a\"b"), "</pre><script>alert('x')</script>");
         assert!(page.contains("<title>&lt;title&gt;</title>"));
         assert!(page.contains("data-src=\"/a&quot;b\""));
         assert!(!page.contains("<script>alert"));
@@ -146,7 +164,9 @@ mod tests {
     #[test]
     fn the_script_can_stand_in_a_page() {
         for end in ["</script", "<!--", "</style"] {
-            assert!(!assets::SCRIPT.contains(end) && !assets::STYLE.contains(end), "{end}");
+            for text in [assets::SCRIPT, assets::STYLE, assets::FIT_SCRIPT, assets::FIT_STYLE] {
+                assert!(!text.contains(end), "{end}");
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ mod error;
 pub mod html;
 mod json;
 mod markdown;
+mod picture;
 pub mod sentences;
 mod terminal;
 pub mod text;
@@ -18,8 +19,10 @@ pub mod text;
 pub use check::{CheckReport, CheckedRecording};
 pub use document::{Document, render, to_markdown};
 pub use error::Error;
+pub use html::fit::{Changes, fit_to_html};
 pub use html::to_html;
 pub use json::to_json;
+pub use picture::front_to_svg;
 pub use terminal::{MIN_WIDTH, Style};
 pub use text::sanitize;
 

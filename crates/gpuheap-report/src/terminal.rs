@@ -6,6 +6,7 @@ pub(crate) mod diff;
 mod facts;
 mod findings;
 pub(crate) mod fit;
+mod front;
 mod holders;
 mod ledger;
 mod moments;

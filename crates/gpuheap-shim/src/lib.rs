@@ -30,6 +30,7 @@
 //! | `sleep`, `control` | going to sleep and waking up; the thread that is asked for it |
 //! | `placement`, `feedback`, `passes` | which chunks are on the device when not all can be; whether that was of use; how often kernels read |
 //! | `swap` | chunks that come and go within a step: its period, what is used in it, the plan, following it; chunks that kernels want |
+//! | `python` | PyTorch is asked to give back what it keeps and does not use |
 //! | `ipc` | sharing converted memory with other processes of the run |
 //! | `real` | the driver behind: its handle, its functions, its answers to small questions |
 //! | `resolve` | `cuGetProcAddress` |
@@ -70,7 +71,7 @@
 //! | L10 two copies in one process | each has a slot of the ledger |
 //! | L11 other tools patch our functions | exports are ordinary functions, the driver is called by pointers |
 //! | L12 closed by the program | `-z nodelete` |
-//! | L13 `RTLD_LOCAL`, `RTLD_DEEPBIND` | nothing is looked up in the global scope |
+//! | L13 `RTLD_LOCAL`, `RTLD_DEEPBIND` | nothing of the driver is looked up in the global scope |
 //! | R1, R2, R3, R4, R7 versions and default streams | `resolve`: the driver answers, its addresses are swapped |
 //! | R5 the driver lacks an overridden function | `around`: `CUDA_ERROR_NOT_FOUND`; `resolve` never offers it |
 //! | R6 `cuGetExportTable` | not overridden |
@@ -132,6 +133,7 @@ mod passes;
 mod placement;
 mod pointers;
 mod pool;
+mod python;
 mod quiet;
 mod ranges;
 mod real;

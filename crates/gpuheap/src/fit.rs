@@ -1,5 +1,7 @@
 //! What `gpuheap fit` does beside planning: it finds Python, has the model traced, has a plan verified.
 
+pub(crate) mod calibrate;
+pub(crate) mod changes;
 pub(crate) mod error;
 pub(crate) mod python;
 pub(crate) mod traces;

@@ -19,7 +19,15 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["verify"]:
         code: int = import_module("gpuheap._fit.verify").main(arguments[1:])
         return code
-    print("usage: python -m gpuheap._fit {trace,verify} ...", file=sys.stderr)
+    if arguments[:1] == ["calibrate"]:
+        from gpuheap._fit.calibrate import main as calibrate
+
+        return calibrate(arguments[1:])
+    if arguments[:1] == ["changes"]:
+        from gpuheap._fit.changes import main as changes
+
+        return changes(arguments[1:])
+    print("usage: python -m gpuheap._fit {trace,verify,calibrate,changes} ...", file=sys.stderr)
     return 2
 
 

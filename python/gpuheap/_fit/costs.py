@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from gpuheap._fit.collectives import is_exchange, wire_bytes
@@ -10,7 +11,7 @@ __all__ = ["Costs"]
 
 
 class Costs:
-    """Costs of operators by the formulas of `torch.utils.flop_counter`."""
+    """Costs of operators: by `torch.utils.flop_counter`, but for some that it lacks or counts too high."""
 
     def __init__(self) -> None:
         """Take the formulas of this PyTorch."""
@@ -34,9 +35,13 @@ class Costs:
             return wire_bytes(func, args, tensors, out)
         flops = 0
         formula = self._formulas.get(func._overloadpacket)
-        if formula is not None:
+        name = func._overloadpacket.__name__
+        own = _OWN.get(name) or (_attention if "scaled_dot_product" in name else None)
+        if formula is not None or own is not None:
             try:
-                flops = int(formula(*args, **kwargs, out_val=out))
+                flops = int(formula(*args, **kwargs, out_val=out)) if formula is not None else 0
+                if own is not None:
+                    flops = int(own(flops, _named(func, args, kwargs), out))
             except Exception:
                 # The formulas take the forms of arguments that PyTorch's own layers use; costs are estimates anyway.
                 flops = 0
@@ -52,3 +57,58 @@ def _size(tensor: Any) -> int:
         if stride or length == 0:
             size *= length
     return size
+
+
+def _named(func: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """The arguments by the names that the operator's schema has."""
+    names = [argument.name for argument in func._schema.arguments]
+    given: dict[str, Any] = {argument.name: argument.default_value for argument in func._schema.arguments}
+    return {**given, **dict(zip(names, args, strict=False)), **kwargs}
+
+
+def _convolution_backward(_flops: int, given: dict[str, Any], _out: Any) -> int:
+    # Each gradient costs what the forward pass does. PyTorch's formula counts that of the weights once for each group
+    # and once more for each.
+    small = given["input"] if given["transposed"] else given["grad_output"]
+    weight = given["weight"]
+    pixels = small.numel() // small.shape[1]
+    return 2 * int(pixels) * int(weight.numel()) * sum(map(bool, given["output_mask"][:2]))
+
+
+_TILE = 128
+"""Rows and columns of scores that attention kernels work on at once."""
+
+
+def _attention(flops: int, given: dict[str, Any], _out: Any) -> int:
+    # Half of the scores are masked; the kernels leave them out but for the tiles that the diagonal goes through.
+    if not given.get("is_causal"):
+        return flops
+    rows, columns = given["query"].shape[-2], given["key"].shape[-2]
+    done = columns - rows / 2 + _TILE if rows <= columns else columns / 2 + _TILE
+    return int(flops * min(1.0, done / max(columns, 1)))
+
+
+def _recurrent(_flops: int, given: dict[str, Any], _out: Any) -> int:
+    rows = given["input"].numel() // given["input"].shape[-1]
+    return 2 * int(rows) * sum(int(weight.numel()) for weight in given["weight"] if weight.dim() > 1)
+
+
+def _recurrent_backward(flops: int, given: dict[str, Any], out: Any) -> int:
+    return 2 * _recurrent(flops, given, out)
+
+
+def _grouped(_flops: int, given: dict[str, Any], out: Any) -> int:
+    # One of the two may be a stack of matrices; what is summed over is the last dimension of the first in any case.
+    first, second = given["self"], given["mat2"]
+    if first.dim() == 2 and second.dim() == 2:
+        # The rows that are summed over belong to one group each.
+        return 2 * int(first.numel()) * int(second.shape[-1])
+    return 2 * int(out.numel()) * int(first.shape[-1])
+
+
+_OWN: dict[str, Callable[[int, dict[str, Any], Any], int]] = {
+    "convolution_backward": _convolution_backward,
+    "_cudnn_rnn": _recurrent,
+    "_cudnn_rnn_backward": _recurrent_backward,
+    "_grouped_mm": _grouped,
+}

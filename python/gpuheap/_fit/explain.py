@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuheap._bytes import bytes_text, signed_bytes_text
 
-__all__ = ["explain", "title"]
+__all__ = ["explain", "head", "title"]
 
 _VERDICTS = {"fits": "FITS", "fits_with_spill": "FITS WITH SPILL", "does_not_fit": "DOES NOT FIT"}
 # What else is in a lever of a plan.
@@ -17,8 +17,8 @@ _WIDTH = 100
 _HOLDERS = 5
 
 
-def explain(found: Mapping[str, Any], verified: Mapping[str, Any] | None = None) -> str:
-    """Verdict, peaks, plan and holders."""
+def head(found: Mapping[str, Any]) -> list[str]:
+    """The verdict, then the peaks and the moment that binds, a line each."""
     peak, base = found.get("peak", {}), found.get("baseline", {})
     budget = int(found.get("budget_bytes", 0))
     levers = found.get("plan", [])
@@ -37,13 +37,20 @@ def explain(found: Mapping[str, Any], verified: Mapping[str, Any] | None = None)
     module = f", in `{peak['module']}`" if peak.get("module") else ""
     if peak.get("phase"):
         lines.append(f"  peak in   {peak['phase']} of step {peak.get('step', 2)}{module}")
+    return lines
+
+
+def explain(found: Mapping[str, Any], verified: Mapping[str, Any] | None = None) -> str:
+    """Verdict, peaks, plan and holders."""
+    levers = found.get("plan", [])
+    lines = head(found)
     if levers:
         lines += ["", f"{'change':<44}  {'memory':>10}  {'step':>10}  why"]
         for lever in levers:
             costs = float(lever.get("costs_us", 0.0)) / 1e3
             start = f"{_cut(title(lever), 44):<44}  {signed_bytes_text(-int(lever.get('saves_bytes', 0))):>10}  "
             lines.append(f"{start}{costs:>+7.1f} ms  {lever.get('why', '')}".rstrip())
-    holders = peak.get("holders", [])[:_HOLDERS]
+    holders = found.get("peak", {}).get("holders", [])[:_HOLDERS]
     if holders:
         lines += ["", "held at the peak"]
         for holder in holders:

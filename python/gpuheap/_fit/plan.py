@@ -32,6 +32,8 @@ class Plan:
         """Take over what the planner found, or what was saved."""
         check(found)
         self._found = dict(found)
+        # What a page draws: large, and of no use to who reads or saves the plan.
+        self._timelines = self._found.pop("timelines", None)
         self.verified: dict[str, Any] | None = None
         """What a run on the GPU took, beside what was predicted; None before :meth:`verify`."""
 
@@ -107,6 +109,27 @@ class Plan:
         from gpuheap._fit.start import start_line
 
         return start_line(self.levers, program, self.budget_bytes)
+
+    def html(self, path: str | os.PathLike[str], *, plan: str = "plan.json") -> None:
+        """Write it as one HTML file, to be opened in a browser: memory through a step as it is and as planned, the
+        changes, time against memory. It needs no network.
+
+        A plan that was saved and read again has no memory through time.
+
+        Args:
+            path: the file.
+            plan: where the plan will have been saved, as the changed program reads it.
+
+        Raises:
+            Error: it cannot be written, or the plan lacks what a page shows.
+        """
+        from gpuheap import _core
+        from gpuheap._fit.changes import changes_of
+
+        found = self._found if self._timelines is None else {**self._found, "timelines": self._timelines}
+        changes = changes_of(self, plan) if self.levers else None
+        lines = None if changes is None else (changes["diff"], changes["start"])
+        _core.fit_html(json.dumps(found), path, changes=lines)
 
     def apply(
         self,
@@ -191,3 +214,8 @@ class Plan:
         """Verdict and levers in short."""
         names = ", ".join(str(lever["lever"]) for lever in self.levers) or "none"
         return f"Plan({self.verdict}; levers: {names})"
+
+    def _repr_html_(self) -> str:
+        from gpuheap._fit.notebook import notebook
+
+        return notebook(self._found)

@@ -39,6 +39,7 @@ def plan_for(make: Callable[[], Any] | str, options: Mapping[str, Any]) -> Plan:
     options.setdefault("device", _device_here() or _DEVICE)
     if not hasattr(_core, "fit_traced"):
         raise Error("this build of gpuheap cannot plan", "Install it anew: `pip install .` in its folder.")
+    options.setdefault("timelines", True)
     # Tracing leaves torch without its devices, so that it is done in a process that does nothing else.
     with Isolate(env={"CUDA_VISIBLE_DEVICES": ""}) as own:
 

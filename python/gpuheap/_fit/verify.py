@@ -16,6 +16,7 @@ from typing import Any
 
 from gpuheap._bytes import bytes_text
 from gpuheap._fit.form import read
+from gpuheap._fit.known_device import keep, kept
 from gpuheap.errors import Error
 
 __all__ = ["command_of", "main", "run_plan", "verify"]
@@ -89,7 +90,7 @@ def verify(
     predicted = {**plan.get("peak", {}), "step_us": plan.get("step_us", 0.0)}
     learnt = _learnt(plan, real, calibration)
     if calibration is not None and learnt is not None:
-        _write(Path(calibration), learnt)
+        keep(Path(calibration), learnt)
     return {
         "schema": "gpuheap.fit.verify/1",
         "fits": _within(real, budget),
@@ -254,14 +255,14 @@ def _child(plan: Mapping[str, Any], make: str, steps: int, out: Path, limit: flo
         if not real.fits:
             # The others wait in an exchange that this rank will not come to: end them all, with what is known.
             if rank == 0 or not out.exists():
-                _write(out, real.as_json())
+                keep(out, real.as_json())
             os._exit(DISAGREES)
         gathered: list[Any] = [None] * ranks
         dist.all_gather_object(gathered, real)
         rows = gathered
         dist.destroy_process_group()
     if rank == 0:
-        _write(out, _largest([row if isinstance(row, Real) else Real(**row) for row in rows]))
+        keep(out, _largest([row if isinstance(row, Real) else Real(**row) for row in rows]))
     return AGREES
 
 
@@ -305,32 +306,19 @@ def _learnt(plan: Mapping[str, Any], real: Mapping[str, Any], path: Any) -> dict
     factor = real["step_us"] / plan["step_us"] if plan.get("step_us") else 1.0
     predicted = (plan.get("peak") or {}).get("allocated_bytes", 0)
     error = abs(predicted - real["allocated_bytes"]) / real["allocated_bytes"] if real["allocated_bytes"] else 0.0
-    before: dict[str, Any] = {}
-    if path is not None and Path(path).exists():
-        try:
-            before = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            # What cannot be read is written anew.
-            before = {}
-    if before.get("device") == device and before.get("runs"):
+    before = kept(Path(path), device) if path is not None else {}
+    if before.get("runs"):
         # The plan's time has the factor of before in it; what this run says of it counts half.
         factor = float(before.get("time_factor", 1.0)) * factor**_HALF
         error = max(error, float(before.get("peak_error", 0.0)))
     return {
+        **before,
         "device": device,
         "time_factor": factor,
         "context_bytes": real["context_bytes"],
         "peak_error": error,
-        "runs": int(before.get("runs", 0)) + 1 if before.get("device") == device else 1,
+        "runs": int(before.get("runs", 0)) + 1,
     }
-
-
-def _write(path: Path, value: Any) -> None:
-    """Whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    beside.write_text(json.dumps(value, indent=1), encoding="utf-8")
-    os.replace(beside, path)
 
 
 def text_of(answer: Mapping[str, Any]) -> str:

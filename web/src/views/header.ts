@@ -6,7 +6,6 @@ import * as format from "../format.js";
 import { MOMENTS, type Model } from "../model.js";
 import { themeChoice } from "../theme.js";
 import { momentText } from "./flame.js";
-import type { Part } from "./section.js";
 import { eventText } from "./timeline/change.js";
 
 export function header(model: Model, help: () => void): { element: HTMLElement; navigation: HTMLElement } {
@@ -47,23 +46,6 @@ async function otherDevices(title: HTMLElement, own: string): Promise<void> {
   } catch {
     // The list of all recordings leads to them, too.
   }
-}
-
-export function fillNavigation(navigation: HTMLElement, parts: Part[]): void {
-  const links = parts.map((part) => h("a", { href: `#${part.id}` }, part.short));
-  navigation.replaceChildren(...links);
-  const seen = new Map<Element, boolean>();
-  const watch = new IntersectionObserver(
-    (entries) => {
-      for (const entry of entries) seen.set(entry.target, entry.isIntersecting);
-      const at = parts.findIndex((part) => seen.get(part.element));
-      links.forEach((link, index) =>
-        index === at ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current"),
-      );
-    },
-    { rootMargin: "-25% 0px -60% 0px" },
-  );
-  for (const part of parts) watch.observe(part.element);
 }
 
 /** Which moment all views show, and the way to others. */

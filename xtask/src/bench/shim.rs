@@ -10,6 +10,9 @@ use crate::workspace::{self, Workspace};
 
 /// The most nanoseconds that a launch of a dozen parameters may cost, all that is done for it taken together.
 const LAUNCH_BAR: f64 = 150.0;
+/// The same while some memory is on the host, when each launch is written down as well: it is a thousandth of what a step
+/// takes then.
+const SPILLED_BAR: f64 = 500.0;
 /// The most nanoseconds that taking memory and giving it back may cost beyond the driver's own.
 const ALLOCATION_BAR: f64 = 2000.0;
 /// The chunks of a program of 20 GiB, and of one that has more than any card.
@@ -49,11 +52,16 @@ pub(crate) fn run(workspace: &Workspace, strict: bool) -> Result<(), Failure> {
     // Twice: with what happened written down, and without.
     let events = workspace.target("bench-shim").join("run");
     let allocation = |run: Option<&Path>| {
-        ask_in(workspace, &nothing.arguments("allocations"), run)?.get("cuMemAlloc and cuMemFree: the shim adds")
+        ask_in(workspace, &nothing.arguments("allocations"), run, &[])?.get("cuMemAlloc and cuMemFree: the shim adds")
     };
     let alone = allocation(None)?;
     println!("and in a run, with events written:");
     let in_a_run = allocation(Some(&events))?;
+    println!("and in a run that has gone past its budget:");
+    // Twelve pieces of 8 MiB within eight.
+    let past = [("GPUHEAP_BUDGET", (64 << 20).to_string()), ("GPUHEAP_SPILL", (128 << 20).to_string())];
+    let spilled = ask_in(workspace, &tests.arguments("spilled"), Some(&events), &past)?;
+    let spilled = spilled.get("launches while some memory is on the host: the shim adds")?;
     println!();
 
     let gate = added.get("cuLaunchKernel, 12 parameters: the shim adds")?;
@@ -69,6 +77,8 @@ pub(crate) fn run(workspace: &Workspace, strict: bool) -> Result<(), Failure> {
     let name = "launch, the same by 8 threads at once: ns";
     bars.push(Bar { name, value: gate + together, limit: Limit::AtMost(LAUNCH_BAR) });
     bars.push(Bar { name: "allocation and free: ns", value: alone, limit: Limit::AtMost(ALLOCATION_BAR) });
+    let name = "launch while some memory is on the host: ns";
+    bars.push(Bar { name, value: spilled, limit: Limit::AtMost(SPILLED_BAR) });
     let name = "allocation and free in a run, two events: ns";
     bars.push(Bar { name, value: in_a_run, limit: Limit::AtMost(ALLOCATION_BAR) });
     judge(&bars, strict)
@@ -78,13 +88,18 @@ const BENCH: &[&str] = &["bench", "--locked", "--package", "gpuheap-shim", "--be
 
 /// Runs the benchmark and prints what it says.
 fn ask(workspace: &Workspace, arguments: &[String]) -> Result<Figures, Failure> {
-    ask_in(workspace, arguments, None)
+    ask_in(workspace, arguments, None, &[])
 }
 
 /// The same, as a program of a run whose folder that is.
-fn ask_in(workspace: &Workspace, arguments: &[String], run: Option<&Path>) -> Result<Figures, Failure> {
+fn ask_in(
+    workspace: &Workspace,
+    arguments: &[String],
+    run: Option<&Path>,
+    settings: &[(&str, String)],
+) -> Result<Figures, Failure> {
     let mut command = workspace.cargo(BENCH.iter().copied());
-    command.arg("--").args(arguments);
+    command.arg("--").args(arguments).envs(settings.iter().map(|(name, value)| (name, value)));
     if let Some(run) = run {
         let failed = |error| Failure::new(format!("Failed to make `{}`", run.display())).cause(error);
         // What an earlier one wrote is of no use.

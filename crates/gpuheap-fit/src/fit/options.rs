@@ -22,6 +22,8 @@ pub struct FitOptions {
     pub limits: Limits,
     /// Whether to work out the front of time against memory, too.
     pub front: bool,
+    /// Whether to keep memory through time, too.
+    pub timelines: bool,
 }
 
 /// Options as Python gives them.
@@ -40,6 +42,7 @@ struct JsonOptions {
     allow: Vec<String>,
     workspace: Option<String>,
     front: bool,
+    timelines: bool,
 }
 
 impl Default for JsonOptions {
@@ -57,6 +60,7 @@ impl Default for JsonOptions {
             allow: Vec::new(),
             workspace: None,
             front: false,
+            timelines: false,
         }
     }
 }
@@ -65,9 +69,11 @@ impl FitOptions {
     /// Reads options from a JSON object; what it does not name has its default.
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let options: JsonOptions = serde_json::from_str(text).map_err(Error::Options)?;
+        let device = Device::find(&options.device, options.device_file.as_deref())?;
+        let calibration = options.calibration.as_deref().map(Calibration::read).transpose()?;
         Ok(Self {
-            device: Device::find(&options.device, options.device_file.as_deref())?,
-            calibration: options.calibration.as_deref().map(Calibration::read).transpose()?,
+            device: calibration.iter().fold(device, |device, known| known.applied_to(device)),
+            calibration,
             budget: options.budget_bytes,
             limits: Limits {
                 conf: options.conf,
@@ -79,6 +85,7 @@ impl FitOptions {
                 workspace: options.workspace,
             },
             front: options.front,
+            timelines: options.timelines,
         })
     }
 }

@@ -1,9 +1,14 @@
 //! The answer, as data.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
+use super::SCHEMA;
+use crate::error::Error;
 use crate::holders::Holder;
 use crate::levers::Lever;
+use crate::timeline::Timelines;
 use crate::trace::{Phase, Source, Unknown};
 
 /// Whether it fits.
@@ -144,4 +149,20 @@ pub struct Fit {
     pub unknown: Vec<Unknown>,
     /// What else the reader should know.
     pub notes: Vec<String>,
+    /// Memory through time, where it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timelines: Option<Timelines>,
+}
+
+impl Fit {
+    /// Reads a fit that was written as JSON; `path` is what errors call it.
+    pub fn from_json(text: &[u8], path: &Path) -> Result<Self, Error> {
+        let failed = |cause| Error::Plan { path: path.to_owned(), cause };
+        let fit: Self = serde_json::from_slice(text).map_err(failed)?;
+        if fit.schema != SCHEMA {
+            let why = format!("its schema is `{}`, and this version reads `{SCHEMA}`", fit.schema);
+            return Err(failed(serde::de::Error::custom(why)));
+        }
+        Ok(fit)
+    }
 }

@@ -7,12 +7,14 @@
 use foldhash::{HashMap, HashSet};
 
 use super::Edits;
-use crate::program::{Program, Slot, Step};
+use crate::cost::SMALL_CALLS;
+use crate::device::Device;
+use crate::program::{Program, Slot, Step, Work};
 use crate::trace::{Class, Event, Phase};
 
 /// The program with `factor` micro-batches a step. `None` where forward and backward pass are not one piece of a step.
 #[must_use]
-pub fn accumulate<'t>(program: &Program<'t>, factor: u32) -> Option<Program<'t>> {
+pub fn accumulate<'t>(program: &Program<'t>, factor: u32, device: &Device) -> Option<Program<'t>> {
     if factor < 2 {
         return Some(program.clone());
     }
@@ -27,7 +29,7 @@ pub fn accumulate<'t>(program: &Program<'t>, factor: u32) -> Option<Program<'t>>
         if program.events[start..end].iter().any(|event| matches!(event, Event::Phase(Phase::Optimizer))) {
             return None;
         }
-        repeat(program, &mut result, &mut edits, &mut renamed, (start, end, step.end), factor);
+        repeat(program, &mut result, &mut edits, &mut renamed, (start, end, step.end), (factor, device));
     }
     let changed = !renamed.is_empty() || !edits.is_empty();
     if !changed {
@@ -54,7 +56,7 @@ fn repeat(
     edits: &mut Edits,
     renamed: &mut HashMap<u32, u32>,
     (start, end, step_end): (usize, usize, usize),
-    factor: u32,
+    (factor, device): (u32, &Device),
 ) {
     let trace = program.trace;
     let piece = &program.events[start..end];
@@ -105,19 +107,25 @@ fn repeat(
                 // A name gets its new value: the old one goes.
                 again.extend(replaced.drain(..).map(Event::Free));
             }
-            Event::Enter(..) | Event::Leave(..) | Event::Phase(_) | Event::Saved(_) => again.push(*event),
+            Event::Enter(..) | Event::Leave(..) | Event::Phase(_) | Event::Saved(_) | Event::Work(_) => {
+                again.push(*event);
+            }
             _ => {}
         }
         let due = |&(last, _): &(usize, u32)| last <= at;
         for index in (0..added_up.len()).rev() {
             if due(&added_up[index]) {
-                again.push(Event::Free(added_up.swap_remove(index).1));
+                let (_, shadow) = added_up.swap_remove(index);
+                // Gradients of micro-batches are added to those that are there: read both, write one.
+                let moved = 3.0 * result.slots[shadow as usize].bytes as f64 / device.bandwidth() * 1e6;
+                let device_us = moved + device.kernel_us.value;
+                again.push(result.work(Work { device_us, host_calls: SMALL_CALLS }));
+                again.push(Event::Free(shadow));
             }
         }
     }
     again.extend(replaced.drain(..).map(Event::Free));
     again.push(Event::Repeat(1));
-    // Gradients of micro-batches are added to those that are there: read both, write one.
     for event in again {
         edits.before(end, event);
     }

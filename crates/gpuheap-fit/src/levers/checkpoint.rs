@@ -9,8 +9,9 @@ use foldhash::{HashMap, HashSet};
 
 use super::Edits;
 use crate::blocks::{Block, Passage, Uses, before_results};
+use crate::cost::STORED_CALLS;
 use crate::device::{Device, is_matrix_product};
-use crate::program::{Program, Slot};
+use crate::program::{Program, Run, Slot, Work};
 use crate::trace::{Class, Event, NO_MODULE, Pass, Phase};
 
 /// What becomes of what a block keeps.
@@ -71,6 +72,9 @@ pub fn treat<'t>(
     let mut moved = 0_u64;
     let mut windows: Vec<(usize, usize, u64)> = Vec::new();
     for (block, &treatment) in blocks.iter().zip(treatments) {
+        if let Some(run) = result.runs.get_mut(block.module as usize) {
+            *run = run_of(treatment);
+        }
         for passage in &block.passages {
             match treatment {
                 Treatment::Keep => {}
@@ -97,6 +101,15 @@ pub fn treat<'t>(
     let (events, places) = edits.apply(&program.events);
     result.events = events;
     Treated { program: result, places }
+}
+
+/// How a block runs under a treatment.
+pub(crate) fn run_of(treatment: Treatment) -> Run {
+    match treatment {
+        Treatment::Keep | Treatment::Offload => Run::Plain,
+        Treatment::Recompute => Run::Checkpointed,
+        Treatment::Selective => Run::Selective,
+    }
 }
 
 /// Blocks of one pass share what is on its way: from the first of them to the end of its backward pass.
@@ -155,6 +168,7 @@ fn recompute(program: &mut Program<'_>, edits: &mut Edits, uses: &Uses, passage:
     let mut second: Vec<Event> = Vec::with_capacity(cut + 1);
     let mut freed_later: Vec<(usize, u32)> = Vec::new();
     let is_result = |slot: u32| passage.results.contains(&slot);
+    let mut skipped = 0_u32;
     for (offset, event) in events[..=cut].iter().enumerate() {
         match *event {
             Event::Alloc(slot) if kept.contains(&slot) => second.push(Event::Alloc(slot)),
@@ -183,11 +197,18 @@ fn recompute(program: &mut Program<'_>, edits: &mut Edits, uses: &Uses, passage:
                     second.push(Event::Free(slot));
                 }
             }
-            Event::Op(call) if !is_skipped(call) => second.push(Event::Op(call)),
+            Event::Op(call) if is_skipped(call) => skipped += 1,
+            Event::Op(call) => second.push(Event::Op(call)),
             Event::Enter(module, _) => second.push(Event::Enter(module, Pass::Recompute)),
             Event::Leave(module, _) => second.push(Event::Leave(module, Pass::Recompute)),
             _ => {}
         }
+    }
+    // It stops within modules: those are left all the same.
+    second.extend(not_left(&second));
+    if skipped > 0 {
+        // What is not run again is still looked up.
+        second.push(program.work(Work { device_us: 0.0, host_calls: f64::from(skipped) * STORED_CALLS }));
     }
     // Temporaries of the first pass that were stored live until here.
     for (offset, slot) in freed_later {
@@ -214,6 +235,23 @@ fn recompute(program: &mut Program<'_>, edits: &mut Edits, uses: &Uses, passage:
         edits.before(passage.needed, event);
     }
     extend_arguments(edits, passage);
+}
+
+/// What leaves the modules that a second pass has entered and not left.
+fn not_left(second: &[Event]) -> Vec<Event> {
+    let mut inside: Vec<u32> = Vec::new();
+    for event in second {
+        match *event {
+            Event::Enter(module, _) => inside.push(module),
+            Event::Leave(module, _) => {
+                if let Some(at) = inside.iter().rposition(|&other| other == module) {
+                    inside.truncate(at);
+                }
+            }
+            _ => {}
+        }
+    }
+    inside.into_iter().rev().map(|module| Event::Leave(module, Pass::Recompute)).collect()
 }
 
 /// Whether the second pass makes it, too: what stays from step to step is there already.

@@ -1,21 +1,30 @@
 //! The loss in chunks: the scores of all words are never there at once.
 
-use crate::device::is_matrix_product;
-use crate::program::{Program, Slot};
-use crate::trace::{Class, Event, Phase};
+use crate::cost::SMALL_CALLS;
+use crate::device::{Device, is_matrix_product};
+use crate::program::{Program, Slot, Work};
+use crate::trace::{Call, Class, Event, Phase};
+
+/// Operators that a chunk takes in both passes, beside those that the whole takes.
+const OPERATORS_PER_CHUNK: f64 = 26.0;
+/// How often the second pass over the scores goes over them, beside the product: it makes the loss of them again.
+const PASSES: f64 = 4.0;
+/// How often each chunk goes over the weights: it reads them in each pass, and adds to their gradient.
+const WEIGHTS: f64 = 4.0;
 
 /// The program with the last layer and the loss done in `chunks` parts, each made again for its backward pass. `None`
 /// where there is no loss over large scores.
 #[must_use]
-pub fn chunked<'t>(program: &Program<'t>, chunks: u32) -> Option<Program<'t>> {
+pub fn chunked<'t>(program: &Program<'t>, chunks: u32, device: &Device) -> Option<Program<'t>> {
     let scores = scores(program)?;
     let is_scores = copies(program, scores);
     let mut result = program.clone();
     for (slot, _) in result.slots.iter_mut().zip(&is_scores).filter(|&(_, &is)| is) {
         slot.bytes = slot.bytes.div_ceil(u64::from(chunks.max(1)));
     }
-    result.extra_launches += f64::from(chunks) * 12.0;
-    result.events = made_again(program, &is_scores);
+    let head = program.trace.calls.iter().find(|call| makes_scores(program, call, &is_scores));
+    let work = result.work(beside(program, scores, head, chunks, device));
+    result.events = made_again(program, &is_scores, work);
     Some(result)
 }
 
@@ -58,22 +67,39 @@ fn copies(program: &Program<'_>, scores: u32) -> Vec<bool> {
     }
 }
 
-/// The events, with the product that the scores come from once more in each backward pass.
-fn made_again(program: &Program<'_>, is_scores: &[bool]) -> Vec<Event> {
+/// Whether a call is the product that the scores come from.
+fn makes_scores(program: &Program<'_>, call: &Call, is_scores: &[bool]) -> bool {
+    let trace = program.trace;
+    trace.outputs(call).iter().any(|&slot| is_scores[slot as usize]) && is_matrix_product(trace.op_name(call))
+}
+
+/// What chunks cost beside making the scores again.
+fn beside(program: &Program<'_>, scores: u32, head: Option<&Call>, chunks: u32, device: &Device) -> Work {
+    let bytes = |slot: u32| program.slots[slot as usize].bytes;
+    let is_weight = |slot: &u32| program.slots[*slot as usize].class == Class::Parameter;
+    let inputs = head.map_or(&[][..], |call| program.trace.inputs(call));
+    let weights: u64 = inputs.iter().copied().filter(is_weight).map(bytes).sum();
+    let moved = PASSES * bytes(scores) as f64 + WEIGHTS * f64::from(chunks.saturating_sub(1)) * weights as f64;
+    Work {
+        device_us: moved / device.bandwidth() * 1e6,
+        host_calls: f64::from(chunks) * OPERATORS_PER_CHUNK * SMALL_CALLS,
+    }
+}
+
+/// The events, with the product that the scores come from once more in each backward pass, and `work`.
+fn made_again(program: &Program<'_>, is_scores: &[bool], work: Event) -> Vec<Event> {
     let trace = program.trace;
     let mut events = Vec::with_capacity(program.events.len() + 4);
     let mut made: Option<u32> = None;
     for &event in &program.events {
         events.push(event);
         match event {
-            Event::Op(call) => {
-                let known = &trace.calls[call as usize];
-                let makes = trace.outputs(known).iter().any(|&slot| is_scores[slot as usize]);
-                if makes && is_matrix_product(trace.op_name(known)) {
-                    made = Some(call);
+            Event::Op(call) if makes_scores(program, &trace.calls[call as usize], is_scores) => made = Some(call),
+            Event::Phase(Phase::Backward) => {
+                if let Some(call) = made.take() {
+                    events.extend([Event::Op(call), work]);
                 }
             }
-            Event::Phase(Phase::Backward) => events.extend(made.take().map(Event::Op)),
             _ => {}
         }
     }

@@ -3,8 +3,9 @@
 use foldhash::{HashMap, HashSet};
 
 use super::{Edits, OptimizerForm};
+use crate::cost::{HOOK_CALLS, PARAMETER_CALLS, SMALL_CALLS};
 use crate::device::Device;
-use crate::program::{Program, Slot};
+use crate::program::{Program, Slot, Work};
 use crate::trace::{Class, Event, NO_MODULE, Phase};
 
 /// State of fewer bytes than this, in 32-bit numbers, stays as it is in low-bit optimizers: 4096 numbers.
@@ -13,6 +14,10 @@ const LOW_BIT_LEAST: u64 = 4096 * 4;
 const PIECE: u64 = 256 << 20;
 /// Kernels that a step of Adam takes for one parameter where they are not joined.
 const KERNELS_PER_PARAMETER: f64 = 12.0;
+/// How often kernels go over state that is rounded at random: they draw, add, mask, compare, choose and copy.
+const ROUNDING_PASSES: f64 = 9.0;
+/// Operators that a state tensor takes which is brought in and put away again.
+const OPERATORS_TO_MOVE: f64 = 6.0;
 
 /// The program with another form of the step. `None` where it has no optimizer, or gradients that never go.
 #[must_use]
@@ -25,23 +30,20 @@ pub fn optimizer<'t>(program: &Program<'t>, form: OptimizerForm, device: &Device
     match form {
         OptimizerForm::Foreach => Some(program.clone()),
         OptimizerForm::Fused => {
-            let mut result = without_temporaries(program, &phases, 0);
-            result.extra_us += sizes.traffic() / device.bandwidth() * 1e6;
-            Some(result)
+            let work = Work { device_us: moved_us(sizes.traffic(), device), host_calls: 0.25 * sizes.count };
+            Some(without_temporaries(program, &phases, 0, work))
         }
         OptimizerForm::ForLoop => {
-            let mut result = without_temporaries(program, &phases, 2 * sizes.largest);
             // The same traffic, in one kernel for each parameter and operation.
-            result.extra_us += optimizer_traffic(program, &phases) / device.bandwidth() * 1e6;
-            result.extra_launches += KERNELS_PER_PARAMETER * sizes.count;
-            Some(result)
+            let kernels = KERNELS_PER_PARAMETER * sizes.count;
+            let traffic = optimizer_traffic(program, &phases);
+            let work = Work {
+                device_us: moved_us(traffic, device) + kernels * device.kernel_us.value,
+                host_calls: kernels * 0.65 * SMALL_CALLS,
+            };
+            Some(without_temporaries(program, &phases, 2 * sizes.largest, work))
         }
-        OptimizerForm::InBackward => {
-            let mut result = in_backward(program, &phases)?;
-            result.extra_us += optimizer_traffic(program, &phases) / device.bandwidth() * 1e6;
-            result.extra_launches += KERNELS_PER_PARAMETER * sizes.count;
-            Some(result)
-        }
+        OptimizerForm::InBackward => in_backward(program, &phases, device),
         OptimizerForm::EightBit => Some(low_bit(program, &phases, &sizes, device, 8)),
         OptimizerForm::FourBit => Some(low_bit(program, &phases, &sizes, device, 4)),
     }
@@ -54,10 +56,13 @@ pub fn half_state<'t>(program: &Program<'t>, device: &Device) -> Option<Program<
     if phases.is_empty() {
         return None;
     }
-    let mut result = in_pieces(program, &phases, device);
+    let sizes = Sizes::of(program);
+    let rounding = Work {
+        device_us: moved_us(ROUNDING_PASSES * sizes.state, device),
+        host_calls: 2.0 * OPERATORS_TO_MOVE * SMALL_CALLS * sizes.count,
+    };
+    let mut result = in_pieces(program, &phases, device, rounding);
     scale_state(&mut result, |bytes| bytes / 2);
-    // Read in 16 bits and written in 32, and the other way round.
-    result.extra_us += 3.0 * Sizes::of(program).state / device.bandwidth() * 1e6;
     Some(result)
 }
 
@@ -68,23 +73,35 @@ pub fn offload<'t>(program: &Program<'t>, device: &Device) -> Option<Program<'t>
     if phases.is_empty() {
         return None;
     }
-    let mut result = in_pieces(program, &phases, device);
+    let sizes = Sizes::of(program);
+    // In, and out again before the next piece comes: the device waits for both.
+    let copies = Work {
+        device_us: 2.0 * sizes.state / device.link_bytes_per_second.value.max(1.0) * 1e6,
+        host_calls: OPERATORS_TO_MOVE * SMALL_CALLS * sizes.count,
+    };
+    let mut result = in_pieces(program, &phases, device, copies);
     scale_state(&mut result, |_| 0);
-    result.extra_us += 2.0 * Sizes::of(program).state / device.link_bytes_per_second.value.max(1.0) * 1e6;
     Some(result)
 }
 
-/// The step for so many parameters at once that they have [`PIECE`] bytes: with their state and temporaries.
-fn in_pieces<'t>(program: &Program<'t>, phases: &[(usize, usize)], device: &Device) -> Program<'t> {
+/// The step for so many parameters at once that they have [`PIECE`] bytes: with their state and temporaries; `more` is
+/// done beside it.
+fn in_pieces<'t>(program: &Program<'t>, phases: &[(usize, usize)], device: &Device, more: Work) -> Program<'t> {
     let sizes = Sizes::of(program);
     let temporaries = phases.iter().map(|&phase| most_temporaries(program, phase)).max().unwrap_or(0);
     let all = sizes.state + temporaries as f64;
     // A piece is never smaller than the largest parameter.
     let part = (PIECE.max(sizes.largest) as f64 / sizes.gradients.max(1.0)).min(1.0);
+    let work = Work {
+        device_us: moved_us(optimizer_traffic(program, phases), device) + more.device_us,
+        host_calls: PARAMETER_CALLS * sizes.count + more.host_calls,
+    };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a size of memory")]
-    let mut result = without_temporaries(program, phases, (all * part) as u64);
-    result.extra_us += optimizer_traffic(program, phases) / device.bandwidth() * 1e6;
-    result
+    without_temporaries(program, phases, (all * part) as u64, work)
+}
+
+fn moved_us(bytes: f64, device: &Device) -> f64 {
+    bytes / device.bandwidth() * 1e6
 }
 
 /// The most bytes that come and go within a step of the optimizer.
@@ -161,9 +178,11 @@ fn optimizer_traffic(program: &Program<'_>, phases: &[(usize, usize)]) -> f64 {
     calls.map(|call| call.read.saturating_add(call.written) as f64).sum()
 }
 
-/// The steps of the optimizer without what comes and goes within them, but for `bytes` at once; without their operators.
-fn without_temporaries<'t>(program: &Program<'t>, phases: &[(usize, usize)], bytes: u64) -> Program<'t> {
+/// The steps of the optimizer without what comes and goes within them, but for `bytes` at once; with `work` in the place
+/// of their operators.
+fn without_temporaries<'t>(program: &Program<'t>, phases: &[(usize, usize)], bytes: u64, work: Work) -> Program<'t> {
     let mut result = program.clone();
+    let work = (work != Work::default()).then(|| result.work(work));
     let mut edits = Edits::default();
     let scratch = (bytes > 0).then(|| result.add(Slot { bytes, class: Class::Temporary, module: NO_MODULE }));
     for &(start, end) in phases {
@@ -182,6 +201,9 @@ fn without_temporaries<'t>(program: &Program<'t>, phases: &[(usize, usize)], byt
                 Event::Op(_) => edits.remove(at),
                 _ => {}
             }
+        }
+        if let Some(work) = work {
+            edits.before(end, work);
         }
         if let Some(scratch) = scratch {
             // When all state is there.
@@ -210,20 +232,25 @@ fn low_bit<'t>(
     bits: u64,
 ) -> Program<'t> {
     // State of one parameter in full is there for a moment: two moments of it.
-    let mut result = without_temporaries(program, phases, 2 * sizes.largest);
+    let state = sizes.state * bits as f64 / 32.0;
+    let work = Work {
+        device_us: moved_us(3.0 * sizes.gradients + 2.0 * state, device),
+        host_calls: KERNELS_PER_PARAMETER * SMALL_CALLS * sizes.count,
+    };
+    let mut result = without_temporaries(program, phases, 2 * sizes.largest, work);
     // Codes, and a 32-bit scale for each block of 256 (8 bits) or 128 (4 bits) numbers.
     let block = if bits == 8 { 256 } else { 128 };
     scale_state(&mut result, |bytes| bytes * bits / 32 + bytes.div_ceil(block));
-    let state = sizes.state * bits as f64 / 32.0;
-    result.extra_us += (3.0 * sizes.gradients + 2.0 * state) / device.bandwidth() * 1e6;
-    result.extra_launches += sizes.count;
     result
 }
 
 /// Each gradient is used and dropped as soon as it is whole.
-fn in_backward<'t>(program: &Program<'t>, phases: &[(usize, usize)]) -> Option<Program<'t>> {
+fn in_backward<'t>(program: &Program<'t>, phases: &[(usize, usize)], device: &Device) -> Option<Program<'t>> {
     let trace = program.trace;
-    let mut result = without_temporaries(program, phases, 0);
+    let mut result = without_temporaries(program, phases, 0, Work::default());
+    // A gradient's share of what the optimizer reads and writes, in kernels of its own.
+    let traffic = optimizer_traffic(program, phases) / Sizes::of(program).gradients.max(1.0);
+    let begins = KERNELS_PER_PARAMETER * device.kernel_us.value;
     let events = std::mem::take(&mut result.events);
     let mut edits = Edits::default();
     let mut made: HashMap<u32, usize> = HashMap::default();
@@ -241,7 +268,9 @@ fn in_backward<'t>(program: &Program<'t>, phases: &[(usize, usize)]) -> Option<P
             let at = last_use.get(&slot).copied().unwrap_or(at).max(at);
             let bytes = 2 * result.slots[slot as usize].bytes;
             let scratch = result.add(Slot { bytes, class: Class::Temporary, module: NO_MODULE });
-            for event in [Event::Alloc(scratch), Event::Free(scratch), Event::Free(slot)] {
+            let device_us = moved_us(traffic * bytes as f64 / 2.0, device) + begins;
+            let step = result.work(Work { device_us, host_calls: HOOK_CALLS });
+            for event in [Event::Alloc(scratch), step, Event::Free(scratch), Event::Free(slot)] {
                 edits.after(at, event);
             }
             gone.push(slot);

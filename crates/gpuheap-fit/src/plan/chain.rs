@@ -10,7 +10,7 @@
 use crate::blocks::{Block, Uses};
 use crate::cost::CostModel;
 use crate::device::Device;
-use crate::levers::checkpoint::{Treatment, treat};
+use crate::levers::checkpoint::{Treatment, is_costly, run_of, treat};
 use crate::program::Program;
 use crate::trace::{Event, Pass};
 
@@ -300,9 +300,10 @@ fn costs_us(program: &Program<'_>, block: &Block, treatment: Treatment, cost: &C
         });
         let once = match treatment {
             Treatment::Keep => 0.0,
-            Treatment::Recompute => cost.run_us(program, passage.enter, passage.leave, |_| true),
-            Treatment::Selective => {
-                cost.run_us(program, passage.enter, passage.leave, |op| !crate::levers::checkpoint::is_costly(op))
+            Treatment::Recompute | Treatment::Selective => {
+                let selective = treatment == Treatment::Selective;
+                let again = |op: &str| !(selective && is_costly(op));
+                cost.treated_us(program, (passage.enter, passage.leave), run_of(treatment), again)
             }
             Treatment::Offload => {
                 let sizes = passage.kept.iter().map(|&slot| program.slots[slot as usize].bytes);

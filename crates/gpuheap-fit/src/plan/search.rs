@@ -19,6 +19,7 @@ use crate::plan::prepare::{Limits, Prepared, Variant, prepare, shard_in};
 use crate::plan::ranks::{self, Beside, goes_with};
 use crate::program::Program;
 use crate::replay::{Replayed, config, replay};
+use crate::timeline::Timeline;
 use crate::trace::Trace;
 
 /// Chunks that the loss is tried in.
@@ -312,6 +313,16 @@ impl<'a> Planner<'a> {
         self.treated(spec, &found.treatments)
     }
 
+    /// Memory through time with a plan; without one, of the model as it is.
+    #[must_use]
+    pub fn timeline(&self, found: Option<&Found>) -> Option<Timeline> {
+        let (program, conf) = match found {
+            Some(found) => (self.program(found)?, found.conf.as_str()),
+            None => (self.baseline().ok()?.0, self.limits.conf.as_deref().unwrap_or("")),
+        };
+        Some(Timeline::new(&program, &config(conf).ok()?, &self.cost(program.trace)))
+    }
+
     /// What one lever of a plan saves and costs: the plan against itself without it, where that makes sense; bytes of the
     /// peak and microseconds, either of which can be negative.
     #[must_use]
@@ -469,7 +480,7 @@ impl<'a> Planner<'a> {
         let trace = if spec.rank == 0 { &prepared.trace } else { prepared.others.get(spec.rank - 1)? };
         let mut program = self.with_workspaces(trace);
         if let Some(chunks) = spec.chunks {
-            program = loss::chunked(&program, chunks)?;
+            program = loss::chunked(&program, chunks, self.device)?;
         }
         if spec.half_state {
             program = optimizer::half_state(&program, self.device)?;
@@ -484,7 +495,7 @@ impl<'a> Planner<'a> {
             let largest = shard::largest_block(&program);
             program = shard::shard(&program, form, self.limits.gpus.max(2), largest, self.device)?;
         }
-        accumulate::accumulate(&program, prepared.factor)
+        accumulate::accumulate(&program, prepared.factor, self.device)
     }
 
     fn candidate(&self, spec: Spec) -> Option<Candidate> {

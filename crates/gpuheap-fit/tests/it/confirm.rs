@@ -37,6 +37,7 @@ fn options(budget: u64, without: &[&str]) -> FitOptions {
         budget: Some(budget),
         limits: Limits { gpus: 1, without, ..Limits::default() },
         front: false,
+        timelines: false,
     }
 }
 

@@ -120,6 +120,7 @@ fn options(budget: Option<u64>, set: &[Lever]) -> FitOptions {
         budget,
         limits: Limits { gpus: 2, set: set.to_vec(), without: vec!["all".to_owned()], ..Limits::default() },
         front: false,
+        timelines: false,
     }
 }
 

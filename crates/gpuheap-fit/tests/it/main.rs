@@ -2,9 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod confirm;
+mod cost;
 mod devices;
 mod hostile;
 mod model;
 mod planner;
 mod sizes;
+mod timeline;
 mod transforms;

@@ -18,6 +18,7 @@ fn options(budget: Option<u64>) -> FitOptions {
         budget,
         limits: Limits { gpus: 1, ..Limits::default() },
         front: false,
+        timelines: false,
     }
 }
 

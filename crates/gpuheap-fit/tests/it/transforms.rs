@@ -4,6 +4,7 @@ use gpuheap_fit::blocks::{Uses, blocks};
 use gpuheap_fit::device::{Device, add_workspaces};
 use gpuheap_fit::levers::checkpoint::{Treatment, treat};
 use gpuheap_fit::levers::{OptimizerForm, accumulate, loss, optimizer};
+use gpuheap_fit::trace::Event;
 use gpuheap_fit::{Program, Trace};
 
 use proptest::prelude::*;
@@ -70,10 +71,10 @@ fn all_levers_keep_programs_whole() {
         assert!(changed.most_alive().0 <= before, "{form:?}");
     }
     whole(&optimizer::offload(&program, &h200()).unwrap(), "offload");
-    let chunked = loss::chunked(&program, 8).unwrap();
+    let chunked = loss::chunked(&program, 8, &h200()).unwrap();
     whole(&chunked, "loss");
     assert!(chunked.most_alive().0 < before);
-    let accumulated = accumulate::accumulate(&program, 4).unwrap();
+    let accumulated = accumulate::accumulate(&program, 4, &h200()).unwrap();
     whole(&accumulated, "accumulate");
     // While the second micro-batch runs, all gradients are there.
     assert!(accumulated.most_alive().0 > before);
@@ -94,7 +95,7 @@ fn only_copies_of_the_scores_are_cut() {
     let scores = loss::scores(&Program::new(&trace)).unwrap();
     trace.storages[scores as usize].module = 0;
     let before = program(&trace);
-    let after = loss::chunked(&before, 8).unwrap();
+    let after = loss::chunked(&before, 8, &h200()).unwrap();
     let size = before.slots[scores as usize].bytes;
     let cut = before.slots.iter().zip(&after.slots).filter(|(old, new)| old.bytes != new.bytes);
     let cut: Vec<_> = cut.map(|(old, new)| (old.bytes / size, new.bytes * 8 / size)).collect();
@@ -102,8 +103,11 @@ fn only_copies_of_the_scores_are_cut() {
     assert_eq!(cut, [(1, 1); 8]);
     let same = before.slots.iter().filter(|slot| slot.bytes == size).count();
     assert!(same > 8 + 2 * 6 * 2, "{same}");
-    // Each backward pass makes the scores once more.
-    assert_eq!(after.events.len(), before.events.len() + 2);
+    // Each backward pass makes the scores once more, and does what chunks cost beside that.
+    let count = |program: &Program<'_>, is: fn(&Event) -> bool| program.events.iter().filter(|event| is(event)).count();
+    let is_op = |event: &Event| matches!(event, Event::Op(_));
+    assert_eq!(count(&after, is_op), count(&before, is_op) + 2);
+    assert_eq!(after.events.len(), before.events.len() + 4);
 }
 
 const ALL: [Treatment; 4] = [Treatment::Keep, Treatment::Recompute, Treatment::Selective, Treatment::Offload];
@@ -119,7 +123,7 @@ proptest! {
         kinds in prop::collection::vec(0_usize..4, 6),
     ) {
         let trace = trace(Model { layers, batch, sequence: 64, width: 128, words: 1000 });
-        let program = accumulate::accumulate(&program(&trace), factor).unwrap();
+        let program = accumulate::accumulate(&program(&trace), factor, &h200()).unwrap();
         let uses = Uses::new(&program);
         let blocks = blocks(&program, &uses);
         prop_assert_eq!(blocks.len(), layers);

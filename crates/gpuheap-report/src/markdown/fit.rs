@@ -61,8 +61,8 @@ pub(crate) fn to_markdown(fit: &Fit) -> String {
             .front
             .iter()
             .map(|point| {
-                let levers: Vec<String> = point.plan.iter().map(|lever| cell(&lever.title())).collect();
-                vec![Bytes::new(point.budget_bytes).to_string(), say::step(point.step_us), levers.join("; ")]
+                let changes = cell(&say::changes(&point.plan));
+                vec![Bytes::new(point.budget_bytes).to_string(), say::step(point.step_us), changes]
             })
             .collect();
         page.table(&["budget:", "step:", "changes"], &rows);

@@ -2,7 +2,7 @@
 
 use gpuheap_explain::VerdictKind;
 use gpuheap_fit::holders::Holder;
-use gpuheap_fit::{Fit, Peak, PlannedLever, Verdict};
+use gpuheap_fit::{Fit, Lever, Peak, PlannedLever, Verdict};
 use gpuheap_record::Bytes;
 
 use crate::text;
@@ -110,6 +110,9 @@ pub(crate) fn optimality(fit: &Fit) -> Option<String> {
         _ => "The smallest of",
     };
     let over = &fit.optimality.over;
+    if over.starts_with("the only ") {
+        return Some(format!("This is {over}."));
+    }
     Some(if fit.optimality.kind == "optimal" {
         format!("{best} {over}, by the predicted times.")
     } else {
@@ -121,4 +124,12 @@ pub(crate) fn optimality(fit: &Fit) -> Option<String> {
 pub(crate) fn smallest(fit: &Fit) -> Option<String> {
     let least = fit.smallest_budget_bytes.filter(|_| fit.verdict != Verdict::DoesNotFit)?;
     Some(format!("{} is the smallest budget that some plan keeps to", Bytes::new(least)))
+}
+
+/// The levers of a point of the front.
+pub(crate) fn changes(levers: &[Lever]) -> String {
+    if levers.is_empty() {
+        return "none".to_owned();
+    }
+    levers.iter().map(Lever::title).collect::<Vec<_>>().join("; ")
 }

@@ -2,6 +2,8 @@
 
 use gpuheap_record::Bytes;
 
+use super::palette::Role;
+
 const EIGHTHS_ACROSS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 const EIGHTHS_UP: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const ASCII_UP: [char; 8] = ['_', '.', '-', '~', '=', '+', '*', '#'];
@@ -49,6 +51,18 @@ pub(super) fn spread(count: usize, columns: usize) -> impl Iterator<Item = std::
         let end = (column + 1) * count / columns;
         start..end.max(start + 1).min(count)
     })
+}
+
+/// Neighbours of one role as one text.
+pub(super) fn runs(cells: impl Iterator<Item = (Role, char)>) -> Vec<(Role, String)> {
+    let mut runs: Vec<(Role, String)> = Vec::new();
+    for (role, cell) in cells {
+        match runs.last_mut() {
+            Some((last, text)) if *last == role => text.push(cell),
+            _ => runs.push((role, cell.to_string())),
+        }
+    }
+    runs
 }
 
 #[cfg(test)]

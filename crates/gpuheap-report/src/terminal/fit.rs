@@ -5,24 +5,21 @@ use gpuheap_fit::{Fit, trace};
 use gpuheap_record::Bytes;
 
 use super::Style;
-use super::charts::bar;
 use super::page::{Line, Page};
 use super::palette::Role;
 use super::table::{Cell, Column};
 use crate::sentences::{self, fit as say};
 use crate::text;
 
-const PLAN: [Column; 4] = [Column::new("change"), Column::new("saves"), Column::new("step"), Column::new("why")];
+const PLAN: [Column; 4] = [Column::wrapping("change"), Column::new("saves"), Column::new("step"), Column::new("why")];
 const HOLDERS: [Column; 3] = [Column::new("held"), Column::new("class"), Column::new("by")];
-/// Columns of the bars of the front, at most.
-const BARS: usize = 32;
 
 pub(crate) fn render(fit: &Fit, style: Style) -> String {
     let mut page = Page::new(style);
     verdict(&mut page, fit);
     plan(&mut page, fit);
     holders(&mut page, fit);
-    front(&mut page, fit);
+    super::front::show(&mut page, fit);
     notes(&mut page, fit);
     page.finish()
 }
@@ -99,29 +96,6 @@ fn holders(page: &mut Page, fit: &Fit) {
         })
         .collect();
     page.table(&HOLDERS, &rows);
-}
-
-fn front(page: &mut Page, fit: &Fit) {
-    if fit.front.is_empty() {
-        return;
-    }
-    page.heading("Time of a step by budget");
-    let unit = |microseconds: f64| {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative, and saturates")]
-        let whole = microseconds.max(0.0) as u64;
-        Bytes::new(whole)
-    };
-    let most = fit.front.iter().map(|point| unit(point.step_us)).max().unwrap_or_default();
-    let bars = page.width().saturating_sub(26).min(BARS);
-    for point in &fit.front {
-        let bar = page.folded(&bar(unit(point.step_us), most, bars, page.style().unicode));
-        let (budget, step) = (Bytes::new(point.budget_bytes).to_string(), say::step(point.step_us));
-        let line = Line::of(Role::Plain, &format!("  {budget:>9}  "));
-        page.line(line.with(Role::Reserved, &bar).with(Role::Plain, &format!("  {step}")));
-    }
-    if let Some(smallest) = say::smallest(fit) {
-        page.paragraph("  ", 2, Role::Faint, &smallest);
-    }
 }
 
 fn notes(page: &mut Page, fit: &Fit) {

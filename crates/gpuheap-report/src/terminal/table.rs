@@ -25,16 +25,29 @@ pub(super) struct Column {
     pub(super) title: &'static str,
     /// The column is left out on pages narrower than this.
     pub(super) from_width: usize,
+    /// Words that are too long for the column go on in the next line; else they are cut.
+    pub(super) wraps: bool,
 }
 
 impl Column {
     pub(super) const fn new(title: &'static str) -> Self {
-        Self { title, from_width: 0 }
+        Self { title, from_width: 0, wraps: false }
+    }
+
+    pub(super) const fn wrapping(title: &'static str) -> Self {
+        Self { title, from_width: 0, wraps: true }
     }
 
     pub(super) const fn from(title: &'static str, from_width: usize) -> Self {
-        Self { title, from_width }
+        Self { title, from_width, wraps: false }
     }
+}
+
+/// What of a cell goes on below it.
+struct Parts {
+    start: usize,
+    role: Role,
+    parts: Vec<String>,
 }
 
 impl Page {
@@ -62,31 +75,50 @@ impl Page {
             self.line(head.with(Role::Faint, columns[last].title));
         }
         for row in rows {
+            let mut more: Vec<Parts> = Vec::new();
             let mut line = Line::of(Role::Plain, "  ");
             for (&at, &width) in fixed.iter().zip(&widths) {
-                if let Some(cell) = row.get(at) {
-                    self.cell(&mut line, cell, width);
-                    line.push(Role::Plain, "  ");
+                let start = line.width();
+                match row.get(at) {
+                    Some(Cell::Text(role, text)) if columns[at].wraps => {
+                        let mut parts = text::wrap(&self.folded(text), width, width).into_iter();
+                        let first = parts.next().unwrap_or_default();
+                        self.cell(&mut line, &Cell::Text(*role, first), width);
+                        more.push(Parts { start, role: *role, parts: parts.collect() });
+                    }
+                    Some(cell) => self.cell(&mut line, cell, width),
+                    None => continue,
                 }
+                line.push(Role::Plain, "  ");
             }
             match row.get(last) {
-                Some(Cell::Text(role, text)) => self.wrapped(line, *role, text, room),
+                Some(Cell::Text(role, text)) => {
+                    let start = line.width();
+                    let mut parts = text::wrap(&self.folded(text), room, room).into_iter();
+                    self.line(line.with(*role, &parts.next().unwrap_or_default()));
+                    more.push(Parts { start, role: *role, parts: parts.collect() });
+                }
                 Some(cell) => {
                     self.cell(&mut line, cell, room);
                     self.line(line);
                 }
                 None => self.line(line),
             }
+            self.rest(&more);
         }
     }
 
-    /// The words of the last column, on as many lines as they need.
-    fn wrapped(&mut self, line: Line, role: Role, words: &str, room: usize) {
-        let indent = " ".repeat(line.width());
-        let mut start = Some(line);
-        for part in text::wrap(&self.folded(words), room, room) {
-            let line = start.take().unwrap_or_else(|| Line::of(Role::Plain, &indent));
-            self.line(line.with(role, &part));
+    /// What did not fit into the first line of a row, each column below its own.
+    fn rest(&mut self, columns: &[Parts]) {
+        let lines = columns.iter().map(|column| column.parts.len()).max().unwrap_or(0);
+        for number in 0..lines {
+            let mut line = Line::new();
+            for column in columns {
+                let Some(part) = column.parts.get(number) else { continue };
+                let gap = " ".repeat(column.start.saturating_sub(line.width()));
+                line = line.with(Role::Plain, &gap).with(column.role, part);
+            }
+            self.line(line);
         }
     }
 

@@ -4,7 +4,7 @@ use gpuheap_explain::{Report, TimelinePoint};
 use gpuheap_record::Bytes;
 
 use super::Style;
-use super::charts::{block, scaled, spread};
+use super::charts::{block, runs, scaled, spread};
 use super::page::{Line, Page};
 use super::palette::Role;
 use crate::text;
@@ -153,16 +153,4 @@ impl Levels {
             _ => (Role::Plain, ' '),
         }
     }
-}
-
-/// Neighbours of one role as one text.
-fn runs(cells: impl Iterator<Item = (Role, char)>) -> Vec<(Role, String)> {
-    let mut runs: Vec<(Role, String)> = Vec::new();
-    for (role, cell) in cells {
-        match runs.last_mut() {
-            Some((last, text)) if *last == role => text.push(cell),
-            _ => runs.push((role, cell.to_string())),
-        }
-    }
-    runs
 }

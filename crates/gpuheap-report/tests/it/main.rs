@@ -3,6 +3,7 @@
 
 mod check;
 mod diff;
+mod fit;
 mod json;
 mod markdown;
 mod random;

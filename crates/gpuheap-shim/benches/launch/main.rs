@@ -1,8 +1,8 @@
 //! What the shim costs a launch, in nanoseconds: a line for each figure, with its name and its value after a tab.
 //!
-//! Without arguments: looking arguments up, on tables made here. `nothing SHIM DRIVER`, `allocations SHIM DRIVER` and
-//! `tests SHIM DRIVER`: calls through a shim that has that driver behind it, which is one that does nothing or the one for tests, and calls of the
-//! driver itself. `cargo xtask bench shim` runs all.
+//! Without arguments: looking arguments up, on tables made here. `nothing SHIM DRIVER`, `allocations SHIM DRIVER`,
+//! `tests SHIM DRIVER` and `spilled SHIM DRIVER`: calls through a shim that has that driver behind it, which is one that
+//! does nothing or the one for tests, and calls of the driver itself. `cargo xtask bench shim` runs all.
 #![cfg_attr(
     target_os = "linux",
     expect(unsafe_code, reason = "functions of a driver are called, and arguments are made as programs make them")
@@ -46,9 +46,8 @@ fn main() -> ExitCode {
         ["nothing", shim, driver] => wrappers::of_nothing(shim, driver),
         ["allocations", shim, driver] => wrappers::of_allocations(shim, driver),
         ["tests", shim, driver] => wrappers::of_tests(shim, driver),
-        _ => {
-            Err("Give nothing, or `nothing SHIM DRIVER`, `allocations SHIM DRIVER`, or `tests SHIM DRIVER`".to_owned())
-        }
+        ["spilled", shim, driver] => wrappers::of_spilled(shim, driver),
+        _ => Err("Give nothing, or one of nothing, allocations, tests, spilled, with SHIM and DRIVER".to_owned()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -104,6 +104,22 @@ fn tell(name: &str, shim: impl FnMut(u32), driver: impl FnMut(u32)) {
 
 /// With the driver for tests: launches of a kernel that does nothing much, with the shim in times of those without.
 pub(crate) fn of_tests(shim: &str, driver: &str) -> Result<(), String> {
+    let (with, without) = on_the_driver_for_tests(shim, driver, 0)?;
+    say("launches on the driver for tests: without the shim", without);
+    say("launches on the driver for tests: with / without", with / without);
+    Ok(())
+}
+
+/// The same in a run within a budget, while other memory is on the host: nanoseconds that the shim adds to a launch that
+/// names a piece, the search for the program's period included.
+pub(crate) fn of_spilled(shim: &str, driver: &str) -> Result<(), String> {
+    let (with, without) = on_the_driver_for_tests(shim, driver, 12)?;
+    say("launches while some memory is on the host: the shim adds", with - without);
+    Ok(())
+}
+
+/// Nanoseconds of a launch with the shim and without, of a kernel that names one of so many pieces of 8 MiB.
+fn on_the_driver_for_tests(shim: &str, driver: &str, pieces: usize) -> Result<(f64, f64), String> {
     const LAUNCHES: u32 = 2_000;
     let bare = Library::open(driver)?;
     // SAFETY: this workspace's shim, with this workspace's driver for tests behind it.
@@ -115,17 +131,29 @@ pub(crate) fn of_tests(shim: &str, driver: &str) -> Result<(), String> {
         Module::from_ptx(&context, include_str!("../../../gpuheap-cuda/tests/it/kernels.ptx")).map_err(failed)?;
     let kernel = module.kernel("gpuheap_fill").map_err(failed)?;
     let stream = gpuheap_cuda::Stream::new(&context).map_err(failed)?;
-    let (mut address, mut count, mut value) = (0_u64, 0_u64, 0_u32);
-    let mut parameters: [*mut c_void; 3] =
-        [(&raw mut address).cast(), (&raw mut count).cast(), (&raw mut value).cast()];
-    let parameters = parameters.as_mut_ptr();
+    let _current = context.enter().map_err(failed)?;
+    let mut taken = Vec::with_capacity(pieces);
+    for _ in 0..pieces {
+        let mut address = DevicePtr(0);
+        // SAFETY: a number is written to `address`.
+        let code = unsafe { (through.api().cuMemAlloc_v2)(&raw mut address, 8 << 20) };
+        taken.push(code.is_success().then_some(address.0 as u64).ok_or("A piece was refused")?);
+    }
+    // The first half is on the device whatever the budget: what is on the host would come when it is named.
+    taken.truncate(pieces.div_ceil(2));
+    let addresses = if taken.is_empty() { vec![0] } else { taken };
+    let (mut count, mut value) = (0_u64, 0_u32);
     let (function, handle) = (kernel.handle(), stream.handle());
-    let launch = |call: Launch| {
-        let stream = &stream;
-        move |count| {
-            for _ in 0..count {
+    let mut launch = |call: Launch| {
+        let (stream, addresses) = (&stream, &addresses);
+        let (count_at, value_at): (*mut c_void, *mut c_void) = ((&raw mut count).cast(), (&raw mut value).cast());
+        move |launches| {
+            for number in 0..launches as usize {
+                let mut address = addresses[number % addresses.len()];
+                let mut parameters = [(&raw mut address).cast(), count_at, value_at];
+                let (parameters, none) = (parameters.as_mut_ptr(), std::ptr::null_mut());
                 // SAFETY: the kernel's own parameters; it writes no words.
-                let code = unsafe { call(function, 1, 1, 1, 32, 1, 1, 0, handle, parameters, std::ptr::null_mut()) };
+                let code = unsafe { call(function, 1, 1, 1, 32, 1, 1, 0, handle, parameters, none) };
                 assert!(code.is_success());
             }
             assert!(stream.synchronize().is_ok());
@@ -133,10 +161,7 @@ pub(crate) fn of_tests(shim: &str, driver: &str) -> Result<(), String> {
     };
     // SAFETY: the function of that name has that signature.
     let without = unsafe { std::mem::transmute::<*mut c_void, Launch>(bare.find("cuLaunchKernel")?) };
-    let (with, without) = pair(launch(through.api().cuLaunchKernel), launch(without), LAUNCHES);
-    say("launches on the driver for tests: without the shim", without);
-    say("launches on the driver for tests: with / without", with / without);
-    Ok(())
+    Ok(pair(launch(through.api().cuLaunchKernel), launch(without), LAUNCHES))
 }
 
 /// An opened library, which stays open.

@@ -13,7 +13,9 @@ Examples:
   gpuheap fit train.py:make --budget 24GiB             will it fit, and if not, what makes it fit?
   gpuheap fit train.py:make --budget 24GiB --gpus 2    on two GPUs, in the fastest way that fits
   gpuheap fit train.py:make --budget 24GiB --verify    two steps on the GPU: predicted and real
+  gpuheap fit --calibrate --device A100                measure the GPU that is here
   gpuheap fit train.py:make --device L4 --set autocast=bfloat16 --set checkpoint=all --without all
+  gpuheap fit train.py:make --budget 16GiB --html plan.html
   gpuheap fit train.py:make --budget 16GiB --json --output plan.json
   gpuheap check --plan plan.json                       does it still fit? for continuous integration
 
@@ -32,7 +34,7 @@ Exit codes: 0 done (whatever the verdict), 1 `--verify` found that it does not f
 #[command(after_help = AFTER)]
 pub(crate) struct Fit {
     /// The function that makes the model: a file and a name, such as `train.py:make`, or `package.module:make`
-    #[arg(value_name = "MAKE", required_unless_present = "traces")]
+    #[arg(value_name = "MAKE", required_unless_present_any = ["traces", "calibrate"])]
     pub(crate) make: Option<String>,
 
     /// Memory that the program may take of each device, its CUDA context included: `24GiB`, `24GB` or bytes [default: all
@@ -75,9 +77,22 @@ pub(crate) struct Fit {
     #[arg(long)]
     pub(crate) front: bool,
 
+    /// Write time against memory as a picture, too: an SVG file; with `--front`
+    #[arg(long, value_name = "PATH")]
+    pub(crate) front_svg: Option<PathBuf>,
+
+    /// Write the plan as one HTML file, too, to be opened in a browser: memory through time as it is and as planned, the
+    /// changes, time against memory; it needs no network. `-` is standard output, in place of the text
+    #[arg(long, value_name = "PATH")]
+    pub(crate) html: Option<PathBuf>,
+
     /// Run two steps with the plan on the GPU of this machine, and print predicted and real
     #[arg(long)]
     pub(crate) verify: bool,
+
+    /// Measure the GPU of this machine first, in some seconds: plans for that type of device use its figures from then on
+    #[arg(long)]
+    pub(crate) calibrate: bool,
 
     /// Fit this trace instead of making one; may be repeated, for several batch sizes
     #[arg(long = "trace", value_name = "FILE", conflicts_with = "make")]

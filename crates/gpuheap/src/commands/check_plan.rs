@@ -35,13 +35,7 @@ pub(super) fn run(path: &Path, arguments: &Check, own: &Own) -> Result<ExitCode,
     let failed = |error| Error::Fit(error);
     let text =
         std::fs::read(path).map_err(|source| failed(gpuheap_fit::Error::Open { path: path.to_owned(), source }))?;
-    let plan: Fit = serde_json::from_slice(&text)
-        .map_err(|cause| failed(gpuheap_fit::Error::Plan { path: path.to_owned(), cause }))?;
-    if plan.schema != gpuheap_fit::SCHEMA {
-        let why = format!("its schema is `{}`, and this version reads `{}`", plan.schema, gpuheap_fit::SCHEMA);
-        let cause = serde::de::Error::custom(why);
-        return Err(failed(gpuheap_fit::Error::Plan { path: path.to_owned(), cause }));
-    }
+    let plan = Fit::from_json(&text, path).map_err(failed)?;
     let device = Device::find(&plan.device, None).map_err(failed)?;
     let mut levers: Vec<Lever> = plan.plan.iter().map(|planned| planned.lever.clone()).collect();
     let spilled = levers.iter().find_map(|lever| match lever {
@@ -65,6 +59,7 @@ pub(super) fn run(path: &Path, arguments: &Check, own: &Own) -> Result<ExitCode,
             workspace: None,
         },
         front: false,
+        timelines: false,
     };
     let make = plan.source.make.as_str();
     let mut child = Child { make, device: &options.device, keep: None, python: &python, progress };

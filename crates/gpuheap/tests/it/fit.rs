@@ -87,6 +87,61 @@ fn what_cannot_be_read_or_done_is_told() {
     assert!(kept.contains("cannot be used with"), "{kept}");
 }
 
+/// What a page draws.
+fn data_of(page: &str) -> Value {
+    use base64::Engine as _;
+    let (_, data) = page.split_once("id=\"gpuheap-data\">").unwrap();
+    let (data, _) = data.split_once('<').unwrap();
+    let data = base64::engine::general_purpose::STANDARD.decode(data).unwrap();
+    serde_json::from_reader(flate2::read::GzDecoder::new(data.as_slice())).unwrap()
+}
+
+#[test]
+fn a_page_has_the_plan_and_memory_through_time() {
+    let context = TestContext::new();
+    let write = |more: &[&str]| {
+        let mut command = context.command();
+        command.arg("fit").arg("--trace").arg(trace(8)).arg("--trace").arg(trace(4)).args(more);
+        stdout_of(&mut command, 0)
+    };
+    let printed = write(&["--budget", "1300MiB", "--html", "plan.html", "--front-svg", "front.svg", "--json"]);
+    let page = std::fs::read_to_string(context.path("plan.html")).unwrap();
+    assert!(page.len() < 1_000_000 && page.contains("<title>FITS: train.py:make</title>"), "{}", page.len());
+    let mut data = data_of(&page);
+    assert_eq!(data["changes"], Value::Null);
+    let timelines = data["fit"].as_object_mut().unwrap().remove("timelines").unwrap();
+    let plan: Value = serde_json::from_str(&printed).unwrap();
+    follows(gpuheap_fit::JSON_SCHEMA, &plan);
+    assert_eq!(data["fit"], plan);
+    let most = |timeline: &Value| {
+        let columns = timeline["bytes"].as_array().unwrap();
+        let points = 0..timeline["at"].as_array().unwrap().len();
+        points.map(|point| columns.iter().map(|column| column[point].as_u64().unwrap()).sum::<u64>()).max().unwrap()
+    };
+    assert_eq!(most(&timelines["baseline"]), plan["baseline"]["allocated_bytes"]);
+    assert_eq!(most(&timelines["planned"]), plan["peak"]["allocated_bytes"]);
+    // What the page says of phases and holders, without its columns.
+    let phases = |timeline: &Value| {
+        let line = |phase: &Value| {
+            let holder = |holder: &Value| format!("{} {} {}", holder["class"], holder["module"], holder["bytes"]);
+            let first = phase["holders"].as_array().unwrap().first().map(holder).unwrap_or_default();
+            let of = |name: &str| phase[name].to_string();
+            let names = ["step", "phase", "start", "end", "allocated_bytes", "reserved_bytes", "event", "module"];
+            format!("{}: {first}", names.map(of).join(" "))
+        };
+        timeline["phases"].as_array().unwrap().iter().map(line).collect::<Vec<_>>().join("\n")
+    };
+    insta::assert_snapshot!(
+        "fit_page_phases",
+        format!("{}\n\n{}", phases(&timelines["baseline"]), phases(&timelines["planned"]))
+    );
+    let svg = std::fs::read_to_string(context.path("front.svg")).unwrap();
+    assert_eq!(svg.matches("<circle").count(), plan["front"].as_array().unwrap().len());
+    // In place of the text.
+    assert!(write(&["--html", "-"]).starts_with("<!doctype html>"));
+    assert!(write(&["--front-svg", "-"]).starts_with("<svg "));
+}
+
 /// A program that stands for Python, and says what it is told to.
 #[cfg(unix)]
 fn python(context: &TestContext, script: &str) {
@@ -127,6 +182,36 @@ fn the_tracer_is_run_and_its_failures_are_told() {
     assert!(calls[0].starts_with("-m gpuheap._fit trace train.py:make --out "), "{calls:?}");
     assert!(calls[0].ends_with("--capability 7.5") && calls[1].contains(" --batch 4 "), "{calls:?}");
     assert!(context.path("kept.json").is_file());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_page_has_the_lines_that_change() {
+    let context = TestContext::new();
+    let run = |changes: &str| {
+        // A trace, one with the plan applied, which takes less, then the lines.
+        let script = format!(
+            "case \"$3\" in changes) {changes};; *) case \"$*\" in *\"--apply\"*) f={};; *) f={};; esac; gzip -dc \"$f\" > \"$6\";; esac",
+            trace(4).display(),
+            trace(8).display()
+        );
+        python(&context, &script);
+        let mut command = context.command();
+        command.args(["fit", "train.py:make", "--python", "./python", "--budget", "1900MiB", "--html", "plan.html"]);
+        stdout_of(command.args(["--without", "accumulate"]), 0);
+        data_of(&std::fs::read_to_string(context.path("plan.html")).unwrap())
+    };
+    let data = run(r#"echo '{"diff": "-a", "start": "python train.py"}'"#);
+    assert_eq!(data["changes"]["start"], "python train.py", "{}", data["fit"]["notes"]);
+    assert!(data["changes"]["diff"].as_str().unwrap().starts_with("-a"));
+    // All else is there without them.
+    let data = run("echo 'error: train.py is gone' >&2; exit 2");
+    assert_eq!(data["changes"], Value::Null);
+    let notes = data["fit"]["notes"].to_string();
+    assert!(
+        notes.contains("the lines that change in the program are not known") && notes.contains("is gone"),
+        "{notes}"
+    );
 }
 
 #[cfg(unix)]
