@@ -8,6 +8,7 @@ no tracing of the model, and what is not on a rank takes no memory there.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -209,7 +210,8 @@ class _Pipeline:
         named: dict[str, Any] = {}
         if self.rank > 0:
             told: list[Any] = [None]
-            dist.recv_object_list(told, src=peer(self.rank - 1), group=self.group, device=self.device)
+            receive = dist.recv_object_list
+            receive(told, src=peer(self.rank - 1), group=self.group, device=self.device, **_batched(receive))
             shape, dtype = told[0]
             given = like(shape, dtype)
             arguments, named = (torch.zeros(shape, dtype=dtype, device=self.device),), {"place": place}
@@ -218,8 +220,14 @@ class _Pipeline:
         made = like(tuple(out.shape), out.dtype)
         if self.rank < self.gpus - 1:
             told = [(tuple(out.shape), out.dtype)]
-            dist.send_object_list(told, dst=peer(self.rank + 1), group=self.group, device=self.device)
+            send = dist.send_object_list
+            send(told, dst=peer(self.rank + 1), group=self.group, device=self.device, **_batched(send))
         return given, made
+
+
+def _batched(exchange: Any) -> dict[str, Any]:
+    """Over the communicator that all ranks have: alone, two of them would make one of their own, which takes memory."""
+    return {"use_batch": True} if "use_batch" in inspect.signature(exchange).parameters else {}
 
 
 def _parts(size: int, wanted: int, gpus: int) -> int:
