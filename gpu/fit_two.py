@@ -136,7 +136,7 @@ def run(plans: Path, out: Path, seconds: float, chosen: list[str]) -> None:
         limit = left / (len(rows) - at) + min(15.0, left / 4)
         begun = time.perf_counter()
         try:
-            wanted = {"plan": _levers(row), "batch": None}
+            wanted = {"plan": _levers(row)}
             make = make_of(row["model"], row["batch"])
             real = run_plan(wanted, make, steps=3, seconds=min(limit, left), build_there=True)
         except Error as error:
@@ -193,7 +193,9 @@ def _show(row: dict[str, Any], losses: list[float], expected: list[float]) -> No
         text += "  within" if real["device_bytes"] <= row["budget_bytes"] else "  OVER"
     text += f"  step {real['step_us'] / 1e3:.0f} ms ({predicted['step_us'] / 1e3:.0f}, "
     text += f"{predicted['step_us'] / real['step_us'] - 1:+.1%})" if real["step_us"] else "not timed)"
-    off = max((abs(one - other) / abs(other) for one, other in zip(losses, expected, strict=False)), default=0.0)
+    off = max(
+        (abs(one - other) / max(abs(other), 1e-12) for one, other in zip(losses, expected, strict=False)), default=0.0
+    )
     shown = " ".join(f"{loss:.5f}" for loss in losses)
     print(f"{text}  losses {shown}, off by {off:.1e} ({row['seconds']:.0f} s)", flush=True)
 
