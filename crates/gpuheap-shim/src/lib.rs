@@ -71,7 +71,7 @@
 //! | L10 two copies in one process | each has a slot of the ledger |
 //! | L11 other tools patch our functions | exports are ordinary functions, the driver is called by pointers |
 //! | L12 closed by the program | `-z nodelete` |
-//! | L13 `RTLD_LOCAL`, `RTLD_DEEPBIND` | nothing of the driver is looked up in the global scope |
+//! | L13 `RTLD_LOCAL`, `RTLD_DEEPBIND` | nothing is looked up in the global scope |
 //! | R1, R2, R3, R4, R7 versions and default streams | `resolve`: the driver answers, its addresses are swapped |
 //! | R5 the driver lacks an overridden function | `around`: `CUDA_ERROR_NOT_FOUND`; `resolve` never offers it |
 //! | R6 `cuGetExportTable` | not overridden |

@@ -41,15 +41,19 @@ pub(crate) fn ask_after_steps() {
     if ASKED.swap(true, Ordering::Relaxed) {
         return;
     }
-    // SAFETY: Python's function of that name has that signature, in all versions since 3.0.
-    let ready = find(c"Py_IsInitialized").map(|at| unsafe { std::mem::transmute::<*mut c_void, IsInitialized>(at) });
-    // SAFETY: likewise.
-    let add = find(c"Py_AddPendingCall").map(|at| unsafe { std::mem::transmute::<*mut c_void, AddPendingCall>(at) });
-    let (Some(ready), Some(add)) = (ready, add) else { return };
-    // SAFETY: may be called by any thread at any time.
-    if unsafe { ready() } != 0 {
-        // SAFETY: may be called by any thread, with or without Python's lock; `run` stays, as this library does.
-        unsafe { add(run, std::ptr::null_mut()) };
+    // SAFETY: Python's functions of these names have these signatures, in all versions since 3.0.
+    let (ready, add) = unsafe {
+        let ready = find(c"Py_IsInitialized").map(|at| std::mem::transmute::<*mut c_void, IsInitialized>(at));
+        let add = find(c"Py_AddPendingCall").map(|at| std::mem::transmute::<*mut c_void, AddPendingCall>(at));
+        (ready, add)
+    };
+    if let (Some(ready), Some(add)) = (ready, add) {
+        // SAFETY: both may be called by any thread, with or without Python's lock; `run` stays, as this library does.
+        unsafe {
+            if ready() != 0 {
+                add(run, std::ptr::null_mut());
+            }
+        }
     }
 }
 

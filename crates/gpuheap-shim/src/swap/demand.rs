@@ -89,7 +89,7 @@ impl Patience {
 
 /// Fetches them, as far as others can make room.
 pub(super) fn fetch(state: &'static State, wanted: &Wanted) {
-    tide::wanted(&wanted.numbers[..wanted.count]);
+    tide::wanted(wanted.numbers[..wanted.count].iter().copied());
     at_rest(state, |moving| {
         for (device, chunks) in by_device(|backing| matches!(backing, Backing::Device(_) | Backing::Host(_))) {
             let place = devices::place(Some(device));
@@ -109,30 +109,21 @@ pub(super) fn fetch(state: &'static State, wanted: &Wanted) {
 /// Makes room for so many bytes of new memory on a device, and for some more that may be asked for next. Only for a
 /// thread that is outside the gate.
 pub(crate) fn make_room(state: &'static State, device: DeviceId, bytes: u64) {
-    // For nothing nobody is held back.
-    if room_makers(device, bytes).is_empty() {
-        return;
-    }
     at_rest(state, |moving| {
-        let outs = room_makers(device, bytes);
+        let all = by_device(|backing| matches!(backing, Backing::Device(_)));
+        let Some(chunks) = all.get(&device) else { return };
+        let mut needed = bytes.saturating_add(AHEAD);
+        let is_needed = |chunk: &&Arc<Chunk>| {
+            let is_needed = needed > 0;
+            needed = needed.saturating_sub(chunk.bytes as u64);
+            is_needed
+        };
+        let outs: Vec<_> = tide::victims(chunks.iter()).into_iter().take_while(is_needed).map(Arc::clone).collect();
         let Ok(Some(mover)) = mover(moving, device) else { return };
         let (gone, _) = mover.exchange(&outs, &[]);
         state.ledger.moved(gone.bytes, 0);
         tide::gone(&outs);
     });
-}
-
-/// What goes for so many bytes and some more.
-fn room_makers(device: DeviceId, bytes: u64) -> Vec<Arc<Chunk>> {
-    let all = by_device(|backing| matches!(backing, Backing::Device(_)));
-    let mut needed = bytes.saturating_add(AHEAD);
-    let is_needed = |chunk: &&Arc<Chunk>| {
-        let is_needed = needed > 0;
-        needed = needed.saturating_sub(chunk.bytes as u64);
-        is_needed
-    };
-    let victims = all.get(&device).map(|chunks| tide::victims(chunks.iter())).unwrap_or_default();
-    victims.into_iter().take_while(is_needed).map(Arc::clone).collect()
 }
 
 /// Does something while the gate is closed and the devices are idle, if that can be had.

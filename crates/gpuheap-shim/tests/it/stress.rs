@@ -78,11 +78,7 @@ fn a_program_that_never_repeats_itself_gives_back_what_it_does_not_use_and_old_m
     assert_eq!(charged, "end:\n");
     let snapshot = Reader::open(&rig.path("ledger")).unwrap().snapshot().unwrap();
     let process = &snapshot.processes[0];
-    assert!(
-        process.moved_out >= 40 * MIB && process.moved_in >= 40 * MIB,
-        "{:?}",
-        (process.moved_in, process.moved_out)
-    );
+    assert!(process.moved_out >= 40 * MIB && process.moved_in >= 40 * MIB, "{:?}", (process.moved_in, process.moved_out));
     assert_eq!(snapshot.peaks[0], 64 * MIB, "{:?}", snapshot.peaks);
 }
 
