@@ -21,7 +21,7 @@ use crate::origin::{self, Origin};
 use crate::ranges::CHUNKS;
 use crate::state::lock;
 use crate::temperature::TEMPERATURE;
-use crate::{moves, placement, state, swap};
+use crate::{moves, placement};
 
 /// Where the content of a chunk is.
 #[derive(Debug)]
@@ -83,29 +83,22 @@ pub(crate) fn is_movable(prop: &AllocationProp, flags: u64) -> bool {
 }
 
 impl Chunk {
-    /// Memory for a chunk, on its device if the budget and the device have it or others make room, else on the host if that
-    /// is allowed. Only for a thread that passes the gate, which it may leave meanwhile. Of a refusal nobody is told here: it may be one of many parts.
+    /// Memory for a chunk, on its device if the budget and the device have it, else on the host if that is allowed. Of a
+    /// refusal nobody is told here: it may be one of many parts.
     pub(crate) fn new(moving: &Moving, bytes: usize, prop: AllocationProp, kind: Kind) -> Result<Arc<Self>, Code> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let device = prop.location.id;
         let origin = origin::of_caller();
-        let mut made = on_device(moving, bytes, &prop, (kind, origin));
-        if matches!(made, Err(Code::OUT_OF_MEMORY)) && moving.spills() {
-            if swap::makes_room() {
-                let state = state::get();
-                state.gate.outside(|| swap::make_room(state, device, bytes as u64));
-                made = on_device(moving, bytes, &prop, (kind, origin));
-            }
-            if matches!(made, Err(Code::OUT_OF_MEMORY)) {
-                made = on_host(moving, bytes, device, origin);
-            }
-        }
-        let (charge, backing) = made?;
+        let (charge, backing) = match on_device(moving, bytes, &prop, (kind, origin)) {
+            Err(Code::OUT_OF_MEMORY) if moving.spills() => on_host(moving, bytes, device, origin)?,
+            other => other?,
+        };
         let is_on_host = matches!(backing, Backing::Host(_));
         let inner = Inner { backing: Some(backing), charge, address: None, access: Vec::new(), is_pinned: false };
         let token = TOKEN | NEXT.fetch_add(1, Ordering::Relaxed);
         let number = moving.numbers.take();
-        TEMPERATURE.begin(number, is_on_host);
+        TEMPERATURE.reset(number);
+        TEMPERATURE.on_host(number, is_on_host);
         Ok(Arc::new(Self {
             bytes,
             device,

@@ -30,7 +30,6 @@
 //! | `sleep`, `control` | going to sleep and waking up; the thread that is asked for it |
 //! | `placement`, `feedback`, `passes` | which chunks are on the device when not all can be; whether that was of use; how often kernels read |
 //! | `swap` | chunks that come and go within a step: its period, what is used in it, the plan, following it; chunks that kernels want |
-//! | `python` | PyTorch is asked to give back what it keeps and does not use |
 //! | `ipc` | sharing converted memory with other processes of the run |
 //! | `real` | the driver behind: its handle, its functions, its answers to small questions |
 //! | `resolve` | `cuGetProcAddress` |
@@ -133,7 +132,6 @@ mod passes;
 mod placement;
 mod pointers;
 mod pool;
-mod python;
 mod quiet;
 mod ranges;
 mod real;

@@ -29,7 +29,7 @@ use crate::state::{self, State, lock};
 use crate::swap::{Due, Wanted};
 use crate::temperature::TEMPERATURE;
 use crate::touched::{Arguments, touched};
-use crate::{devices, python, quiet, real, swap};
+use crate::{devices, quiet, real, swap};
 
 /// How long launches are counted before chunks are compared again.
 const WINDOW: Duration = Duration::from_millis(700);
@@ -58,7 +58,6 @@ static FEEDBACK: Mutex<Feedback<Vec<(DeviceId, Undo)>>> = Mutex::new(Feedback::n
 pub(crate) fn watch() {
     if !WATCHING.swap(true, Ordering::Relaxed) {
         swap::watch();
-        python::ask_after_steps();
         LAST.store(now(), Ordering::Relaxed);
         state::get().gate.ring();
     }

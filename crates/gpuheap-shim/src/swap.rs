@@ -7,17 +7,14 @@
 //! but the time: what a kernel uses and is not on the device is read from the host, where it is.
 //!
 //! Of programs without a period (sequences of other lengths each time) chunks are fetched when kernels want them
-//! ([`demand`]), those make room that have served ([`tide`]), and memory that nobody uses is given back after each step
-//! ([`caches`]). Where a period is known and no plan is worth it, chunks stay where [`crate::placement`] puts them.
+//! ([`demand`]); where a period is known and no plan is worth it, chunks stay where [`crate::placement`] puts them.
 
-mod caches;
 mod demand;
 mod extents;
 mod follow;
 mod rounds;
 mod schedule;
 mod sequence;
-mod tide;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
@@ -25,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use gpuheap_cuda::raw::Function;
 
-pub(crate) use self::demand::{Wanted, make_room};
+pub(crate) use self::demand::Wanted;
 use self::extents::Range;
 use self::follow::{Following, Step, Trial};
 use self::rounds::{Entry, Schedule};
@@ -99,23 +96,7 @@ pub(crate) fn follows() -> bool {
 /// Whether chunks are moved to and fro here, so that nothing else should.
 pub(crate) fn is_busy() -> bool {
     let fetched = demand::was_busy();
-    fetched || follows() || caches::are_given_back()
-}
-
-/// Whether others make room for new memory, rather than that it is put on the host.
-pub(crate) fn makes_room() -> bool {
-    caches::are_given_back()
-}
-
-/// The program says that a step of it is over. Whether it should give back what memory it keeps and does not use.
-pub(crate) fn after_step() -> bool {
-    let has_period = match &*lock(&MODE) {
-        Mode::Idle(None) => return false,
-        Mode::Watching(_) => false,
-        Mode::Idle(Some(_)) | Mode::Found(_) | Mode::Planning | Mode::Following(_) => true,
-    };
-    tide::begin();
-    caches::after_step(has_period)
+    fetched || follows()
 }
 
 /// A launch is about to be made. One that several threads make at the same moment may be missed.
@@ -195,10 +176,6 @@ pub(crate) fn look(state: &'static State) {
     let mut mode = lock(&MODE);
     match &*mode {
         Mode::Idle(Some((since, pause))) if since.elapsed() >= *pause => {
-            *mode = Mode::Watching(Box::new(Sequence::new()));
-        }
-        Mode::Found(_) if caches::are_given_back() => {
-            caches::keep();
             *mode = Mode::Watching(Box::new(Sequence::new()));
         }
         Mode::Found(_) => {

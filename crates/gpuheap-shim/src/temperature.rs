@@ -258,17 +258,8 @@ impl Temperature {
         }
     }
 
-    /// A chunk begins: what was known of another one of that number is forgotten. It counts as used just now, as it was
-    /// asked for.
-    pub(crate) fn begin(&self, chunk: u32, is_on_host: bool) {
-        self.reset(chunk);
-        self.on_host(chunk, is_on_host);
-        if let Some(chunk) = self.chunk(chunk) {
-            chunk.used.store(self.launches(), Ordering::Relaxed);
-        }
-    }
-
-    fn reset(&self, chunk: u32) {
+    /// Forgets a chunk, whose number goes to another one.
+    pub(crate) fn reset(&self, chunk: u32) {
         if let Some(chunk) = self.chunk(chunk) {
             chunk.last.store(0, Ordering::Relaxed);
             chunk.counts.store(0, Ordering::Relaxed);

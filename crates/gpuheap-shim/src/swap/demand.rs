@@ -2,20 +2,16 @@
 //! read so often that moving it would have been cheaper is fetched before the next launch that names it, and others that
 //! were not named for long make room.
 //!
-//! Which of those that were not named for long go is left to chance at first: to take the one that was named longest ago
-//! is the worst that can be done to a program that goes through its memory again and again. Once it is known that the
-//! program has no period, [`tide`] tells, and room is made for new memory as well.
+//! Which of those that were not named for long go is left to chance: to take the one that was named longest ago is the
+//! worst that can be done to a program that goes through its memory again and again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use gpuheap_cuda::raw::DeviceId;
 use gpuheap_ledger::State as Phase;
 
-use super::{caches, tide};
 use crate::chunks::{Backing, Chunk};
-use crate::moving::Moving;
 use crate::quiet::{self, Busy};
 use crate::sleep::{by_device, mover, phase};
 use crate::state::{State, lock};
@@ -35,8 +31,6 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// How long nothing is tried after that was too short, at first; each time twice as long.
 const PAUSE: Duration = Duration::from_secs(10);
 const LAST_PAUSE: Duration = Duration::from_secs(1200);
-/// Bytes for which room is made beside those that are asked for: what goes at once costs less than what goes one by one.
-const AHEAD: u64 = 512 << 20;
 
 /// How often something was fetched.
 static FETCHED: AtomicU64 = AtomicU64::new(0);
@@ -89,45 +83,6 @@ impl Patience {
 
 /// Fetches them, as far as others can make room.
 pub(super) fn fetch(state: &'static State, wanted: &Wanted) {
-    tide::wanted(wanted.numbers[..wanted.count].iter().copied());
-    at_rest(state, |moving| {
-        for (device, chunks) in by_device(|backing| matches!(backing, Backing::Device(_) | Backing::Host(_))) {
-            let place = devices::place(Some(device));
-            let room = state.ledger.room(place).unwrap_or(u64::MAX);
-            let (outs, backs) = choose(&chunks, wanted, room);
-            if backs.is_empty() {
-                continue;
-            }
-            let Ok(Some(mover)) = mover(moving, device) else { continue };
-            FETCHED.fetch_add(1, Ordering::Relaxed);
-            let (gone, came) = mover.exchange(&outs, &backs);
-            state.ledger.moved(gone.bytes, came.bytes);
-        }
-    });
-}
-
-/// Makes room for so many bytes of new memory on a device, and for some more that may be asked for next. Only for a
-/// thread that is outside the gate.
-pub(crate) fn make_room(state: &'static State, device: DeviceId, bytes: u64) {
-    at_rest(state, |moving| {
-        let all = by_device(|backing| matches!(backing, Backing::Device(_)));
-        let Some(chunks) = all.get(&device) else { return };
-        let mut needed = bytes.saturating_add(AHEAD);
-        let is_needed = |chunk: &&Arc<Chunk>| {
-            let is_needed = needed > 0;
-            needed = needed.saturating_sub(chunk.bytes as u64);
-            is_needed
-        };
-        let outs: Vec<_> = tide::victims(chunks.iter()).into_iter().take_while(is_needed).map(Arc::clone).collect();
-        let Ok(Some(mover)) = mover(moving, device) else { return };
-        let (gone, _) = mover.exchange(&outs, &[]);
-        state.ledger.moved(gone.bytes, 0);
-        tide::gone(&outs);
-    });
-}
-
-/// Does something while the gate is closed and the devices are idle, if that can be had.
-fn at_rest(state: &'static State, work: impl FnOnce(&'static Moving)) {
     let Some(moving) = moving::get() else { return };
     // Somebody else moves memory: the next launch will do.
     let Some(mut turn) = quiet::try_turn(&state.turn) else { return };
@@ -138,15 +93,25 @@ fn at_rest(state: &'static State, work: impl FnOnce(&'static Moving)) {
     if patience.is_over() {
         return;
     }
-    match quiet::settle(moving, state, &mut turn, SETTLE) {
-        Ok(closed) => {
-            drop(patience);
-            work(moving);
-            drop(closed);
+    let closed = match quiet::settle(moving, state, &mut turn, SETTLE) {
+        Ok(closed) => closed,
+        Err(Busy::Capturing) => return,
+        Err(_) => return patience.lost(),
+    };
+    drop(patience);
+    for (device, chunks) in by_device(|backing| matches!(backing, Backing::Device(_) | Backing::Host(_))) {
+        let place = devices::place(Some(device));
+        let room = state.ledger.room(place).unwrap_or(u64::MAX);
+        let (outs, backs) = choose(&chunks, wanted, room);
+        if backs.is_empty() {
+            continue;
         }
-        Err(Busy::Capturing) => {}
-        Err(_) => patience.lost(),
+        let Ok(Some(mover)) = mover(moving, device) else { continue };
+        FETCHED.fetch_add(1, Ordering::Relaxed);
+        let (gone, came) = mover.exchange(&outs, &backs);
+        state.ledger.moved(gone.bytes, came.bytes);
     }
+    drop(closed);
 }
 
 /// What goes and what comes, for so much room.
@@ -158,10 +123,15 @@ fn choose(chunks: &[Arc<Chunk>], wanted: &Wanted, room: u64) -> (Vec<Arc<Chunk>>
     let mut backs: Vec<_> =
         chunks.iter().filter(is_wanted).filter(|chunk| chunk.is_spilled()).map(Arc::clone).collect();
     let mut needed: u64 = backs.iter().map(|chunk| chunk.bytes as u64).sum();
-    let mut others = candidates(chunks, is_wanted).into_iter();
+    // Of the older half of the others some go.
+    let others = chunks.iter().filter(|chunk| !chunk.is_spilled());
+    let mut device: Vec<(u64, &Arc<Chunk>)> = others.map(|chunk| (TEMPERATURE.last_use(chunk.number), chunk)).collect();
+    device.sort_unstable_by_key(|(last, _)| *last);
+    device.truncate(device.len().div_ceil(2));
+    device.retain(|(_, chunk)| !is_wanted(chunk));
     let (mut outs, mut free) = (Vec::new(), room);
-    while free < needed {
-        let Some(chunk) = others.next() else { break };
+    while free < needed && !device.is_empty() {
+        let (_, chunk) = device.swap_remove(chance(device.len()));
         free += chunk.bytes as u64;
         outs.push(Arc::clone(chunk));
     }
@@ -171,24 +141,6 @@ fn choose(chunks: &[Arc<Chunk>], wanted: &Wanted, room: u64) -> (Vec<Arc<Chunk>>
         needed -= last.bytes as u64;
     }
     (outs, backs)
-}
-
-/// Those on the device that may go, the best first.
-fn candidates(chunks: &[Arc<Chunk>], is_wanted: impl Fn(&&Arc<Chunk>) -> bool) -> Vec<&Arc<Chunk>> {
-    let here = chunks.iter().filter(|chunk| !chunk.is_spilled());
-    if caches::are_given_back() {
-        return tide::victims(here.filter(|chunk| !is_wanted(chunk)));
-    }
-    // Of the older half some, by chance.
-    let mut device: Vec<(u64, &Arc<Chunk>)> = here.map(|chunk| (TEMPERATURE.last_use(chunk.number), chunk)).collect();
-    device.sort_unstable_by_key(|(last, _)| *last);
-    device.truncate(device.len().div_ceil(2));
-    device.retain(|(_, chunk)| !is_wanted(chunk));
-    let mut mixed = Vec::with_capacity(device.len());
-    while !device.is_empty() {
-        mixed.push(device.swap_remove(chance(device.len())).1);
-    }
-    mixed
 }
 
 /// A number below another (an LCG of Knuth's, its upper bits).

@@ -37,7 +37,6 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "frees")) frees();
     else if (!strcmp(what, "hot")) hot(arguments[2]);
     else if (!strcmp(what, "turns")) turns(arguments[2]);
-    else if (!strcmp(what, "tides")) tides(arguments[2]);
     else if (!strcmp(what, "moves")) moves(arguments[2], (unsigned)atoi(arguments[3]));
     else if (!strcmp(what, "shares")) shares();
     else if (!strcmp(what, "twice")) twice();

@@ -204,45 +204,6 @@ static void turns(const char *path) {
     charged("end");
 }
 
-/* Steps of which no two are alike, forth and back, by a program that keeps what it does not use until it is asked for it. */
-static void tides(const char *path) {
-    int (*gives_back)(void) = (int (*)(void))dlsym(library, "gpuheap_shim_gives_back");
-    struct moving pieces[16];
-    ptr stream = 0;
-    unsigned dice = 1, given = 0;
-    memset(pieces, 0, sizeof pieces);
-    fill_pieces(path, pieces, 2, &stream);
-    for (int step = 0; step < 14; step++) {
-        int count = 8 + step * 5 % 8;
-        for (int turn = 0; turn < 2 * count; turn++) {
-            struct moving *one = &pieces[turn < count ? turn : 2 * count - 1 - turn];
-            if (one->address == 0) {
-                *one = (struct moving){.bytes = 8 * MIB};
-                if (CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &one->address, one->bytes)) { puts("denied"); exit(1); }
-                struct launch fill = {fill_kernel, one->address, stream, WORDS(one->bytes), one->value};
-                launch(&fill);
-            }
-            for (int i = 0; i < 60; i++) {
-                /* Anywhere in it, so that nothing repeats itself. */
-                dice = dice * 1664525 + 1013904223;
-                struct launch add = {add_kernel, one->address + 4096 * (dice >> 16) % (8 * MIB - 4096), stream, 1, 0};
-                if (i == 0) add = (struct launch){add_kernel, one->address, stream, WORDS(one->bytes), (uint32_t)turn};
-                one->value += add.value;
-                launch(&add);
-            }
-        }
-        wait_for(&stream);
-        for (int i = 0; i < 16; i++) if (pieces[i].address) moving_look(&pieces[i]);
-        if (gives_back()) {
-            given++;
-            for (int i = 0; i < 16; i++) if (pieces[i].address) moving_free(&pieces[i]);
-        }
-    }
-    for (int i = 0; i < 16; i++) if (pieces[i].address) moving_free(&pieces[i]);
-    printf("given back: %u\n", given);
-    charged("end");
-}
-
 /* Frees that fail, and what is freed while a graph is being recorded. */
 static void frees(void) {
     ptr a = 0, b = 0, stream = 0, graph = 0;
