@@ -45,51 +45,26 @@ struct Chunk {
     used: AtomicU64,
     /// The address behind it.
     end: AtomicU64,
-    /// Reads by kernels since the program waited last, if it is on the host; 0 if it is not: see [`Debt`].
+    /// How often kernels read it since it is on the host, and one more; 0 if it is not.
     debt: AtomicU32,
 }
 
 impl Chunk {
-    /// A kernel reads it so many times, in the time of that number. True if it is on the host and it would pay to move it.
+    /// A kernel reads it so many times. True if it is on the host and it would pay to move it.
     #[inline]
-    fn read(&self, launch: u64, times: u32, rests: u32) -> bool {
+    fn read(&self, launch: u64, times: u32) -> bool {
         self.used.store(launch, Ordering::Relaxed);
-        let debt = Debt(self.debt.load(Ordering::Relaxed));
-        if debt == Debt::NONE {
-            return false;
+        let debt = self.debt.load(Ordering::Relaxed);
+        if debt > 0 {
+            self.debt.store(debt.saturating_add(times), Ordering::Relaxed);
         }
-        let debt = debt.with(times, rests);
-        self.debt.store(debt.0, Ordering::Relaxed);
-        debt.reads() > WORTH
-    }
-}
-
-/// That a chunk is on the host, how often the program had waited when it was read last, and reads since then. What is
-/// read once or twice in each step stays there: to fetch it would cost more, each time.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Debt(u32);
-
-impl Debt {
-    const NONE: Self = Self(0);
-    const ON_HOST: u32 = 1 << 31;
-    const READ_BITS: u32 = 16;
-
-    fn reads(self) -> u32 {
-        self.0 & ((1 << Self::READ_BITS) - 1)
-    }
-
-    #[inline]
-    fn with(self, times: u32, rests: u32) -> Self {
-        let time = (rests << Self::READ_BITS) & !Self::ON_HOST;
-        let is_of_now = self.0 & !((1 << Self::READ_BITS) - 1) == time | Self::ON_HOST;
-        let reads = if is_of_now { self.reads() } else { 0 };
-        Self(Self::ON_HOST | time | (reads.saturating_add(times)).min((1 << Self::READ_BITS) - 1))
+        debt > 0 && debt.saturating_add(times) > WORTH
     }
 }
 
 /// Reads of a chunk on the host after which it is worth to be moved: each takes half as long as a move to and fro, so at
 /// worst it costs twice what it would have cost to know before (the rule of the ski rental).
-const WORTH: u32 = 2;
+const WORTH: u32 = 3;
 
 /// Addresses that were named before so many launches may be something else by now, if the program never waits.
 const UNNAMED: u64 = 2000;
@@ -108,9 +83,8 @@ struct Shard(AtomicU64);
 pub(crate) struct Temperature {
     blocks: [AtomicPtr<Block>; BLOCKS],
     window: AtomicU32,
-    /// The launch before which the program waited for the device last, and how often it did.
+    /// The launch before which the program waited for the device last.
     rest: AtomicU64,
-    rests: AtomicU32,
     shards: [Shard; SHARDS],
     /// Where the next batch begins.
     batches: AtomicU64,
@@ -140,7 +114,6 @@ impl Temperature {
             blocks: [const { AtomicPtr::new(std::ptr::null_mut()) }; BLOCKS],
             window: AtomicU32::new(0),
             rest: AtomicU64::new(0),
-            rests: AtomicU32::new(0),
             shards: [const { Shard(AtomicU64::new(0)) }; SHARDS],
             batches: AtomicU64::new(0),
         }
@@ -188,7 +161,7 @@ impl Temperature {
         chunk.top.store(top.with(address, times).0, Ordering::Relaxed);
         let counts = Counts { now: (counts.now + u64::from(times)).min(MOST), ..counts };
         chunk.counts.store(counts.pack(), Ordering::Relaxed);
-        chunk.read(launch, times, self.rests.load(Ordering::Relaxed))
+        chunk.read(launch, times)
     }
 
     /// Follows a tensor from a chunk that a launch touches through those behind it in which no launch of late named an
@@ -213,7 +186,6 @@ impl Temperature {
         let (now, before) = (self.launches(), self.rest.load(Ordering::Relaxed));
         if now.saturating_sub(before) > FEW {
             self.rest.store(now, Ordering::Relaxed);
-            self.rests.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -232,7 +204,7 @@ impl Temperature {
     /// A chunk is on the host from now on, or no longer.
     pub(crate) fn on_host(&self, chunk: u32, is_there: bool) {
         if let Some(chunk) = self.chunk(chunk).or_else(|| self.make(chunk)) {
-            chunk.debt.store(if is_there { Debt::ON_HOST } else { 0 }, Ordering::Relaxed);
+            chunk.debt.store(u32::from(is_there), Ordering::Relaxed);
         }
     }
 
