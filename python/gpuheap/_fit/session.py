@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from gpuheap._fit import batches, linear, recurrent
+from gpuheap._fit import batches, linear, losses, recurrent
 from gpuheap._fit.attention import attending
 from gpuheap._fit.classes import Classes
 from gpuheap._fit.convert import Converted, converting
@@ -98,7 +98,7 @@ class Session:
             self._modules.detach()
 
     def _intercept(self, mode: FakeCuda, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        for intercept in (self._engine.intercept, self._values.intercept, recurrent.run, linear.add_bias):
+        for intercept in (self._engine.intercept, self._values.intercept, recurrent.run, losses.run, linear.add_bias):
             out = intercept(mode, func, args, kwargs)
             if out is not NotImplemented:
                 return out
