@@ -13,8 +13,10 @@ Seen operator by operator on an H200 with cuDNN 9.19, in fp32 (as TF32, PyTorch'
   each multiprocessor keeps one of its own. As a product per sample, a 1 x 1 filter has one part a sample; of the two
   ways the smaller one is taken.
 - Pictures (fewer than four channels) in fp32 are not padded. Their gradient has a kernel that needs nothing, and small
-  filters over them have such kernels for everything; depthwise filters have PyTorch's own. With channels last, larger
+  filters over them have such kernels for everything; depthwise filters mostly have PyTorch's own. With channels last, larger
   filters over pictures are computed with channels first.
+- With channels last, depthwise filters larger than 5 x 5 in fp32 have no kernel of their own for the filter's gradient:
+  each channel is a group, and padded by itself.
 - In three dimensions, kernels in fp32 write their results with channels first.
 
 A few kernels need up to 8 MiB more where tiles do not fill the multiprocessors evenly; that is left out.
@@ -38,6 +40,10 @@ _ALIGNED = 16
 """Bytes to which rows and channels are aligned."""
 _SMALL_FILTER = 16
 """Positions in a filter for pictures that has kernels of its own."""
+_LARGEST_DEPTHWISE = 25
+"""Positions in the largest depthwise filter that has kernels of its own with channels last."""
+_GROUPS_AT_ONCE = 24
+"""Groups that a multiprocessor sums at the same time."""
 _TILE = 128
 """Rows and columns of a tile of results."""
 _FULL = 0.8
@@ -125,6 +131,15 @@ class Convolution:
             return 0
         return min(tiles, self.processors) * _TILE * _TILE * 4
 
+    def _depthwise_filter(self) -> int:
+        """Of large filters with channels last in fp32: each channel is a group that is padded to 16 bytes."""
+        if not self.channels_last or self.element < 4 or math.prod(self.weight[2:]) <= _LARGEST_DEPTHWISE:
+            return 0
+        unit = _ALIGNED // self.element
+        moved = (math.prod(self.x) + math.prod(self.y)) * unit * self.element
+        parts = max(1, self.processors * _GROUPS_AT_ONCE // self.groups)
+        return moved + parts * math.prod(self.weight) * unit * unit * 4
+
     def output(self) -> int:
         """Bytes of the workspace of the results."""
         if self.own_kernel or self.product:
@@ -146,7 +161,7 @@ class Convolution:
     def filter(self) -> int:
         """Bytes of the workspace of the filter's gradient."""
         if self.own_kernel:
-            return 0
+            return self._depthwise_filter()
         if self.picture:
             if self.small_filter:
                 return 0
