@@ -161,6 +161,33 @@ def recurrent() -> Any:
     return model, torch.optim.Adam(model.parameters()), None, torch.randn(4, 10, 16)
 
 
+def recurrent_autocast() -> Any:
+    model = Recurrent()
+
+    def loss(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return model(x)  # type: ignore[no-any-return]
+
+    return model, torch.optim.Adam(model.parameters()), loss, torch.randn(4, 10, 16)
+
+
+def elementwise_losses() -> Any:
+    """Three losses that PyTorch computes into what then is one number, and one that it does not."""
+    model = nn.Linear(64, 64)
+
+    def loss(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        made = model(x)
+        losses = (
+            F.mse_loss(made, x),
+            F.smooth_l1_loss(made, x, reduction="sum"),
+            F.binary_cross_entropy(made.sigmoid(), x),
+            F.l1_loss(made, x),
+        )
+        return torch.stack(losses).sum()
+
+    return model, torch.optim.SGD(model.parameters()), loss, torch.rand(32, 64)
+
+
 class Tied(nn.Module):
     """One weight for the words that come in and for those that go out."""
 

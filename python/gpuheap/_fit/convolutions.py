@@ -120,8 +120,10 @@ class Convolution:
 
     def _parts(self) -> int:
         """Bytes of the partial sums of a filter's gradient."""
-        positions = math.prod(self.weight[2:])
-        tiles = -(-self.weight[0] // _TILE) * -(-self.weight[1] // _TILE) * positions
+        positions, inputs = math.prod(self.weight[2:]), self.weight[1]
+        # The few channels of a picture share tiles.
+        columns = -(-inputs * positions // _TILE) if inputs < 4 else -(-inputs // _TILE) * positions
+        tiles = -(-self.weight[0] // _TILE) * columns
         long_enough = self.y[0] * math.prod(self.y[2:]) // _WORTH[self.element]
         parts = min(self.processors // tiles, long_enough)
         if parts > 1:
