@@ -58,8 +58,13 @@ def read_truth(path: Path) -> tuple[dict[str, Row], dict[str, Row], dict[str, An
     return truth, trackers, about, fresh
 
 
+CONF_ONLY = ("expandable",)
+"""Settings of the allocator alone: the program is that of the plain run."""
+
+
 def trace_path(folder: Path, key: str) -> Path:
-    return folder / f"{key.replace(':', '__')}.json"
+    model, size, setting = key.split(":")
+    return folder / f"{model}__{size}__{'none' if setting in CONF_ONLY else setting}.json"
 
 
 def trace_worker(folder: Path, keys: list[str]) -> None:
@@ -88,7 +93,8 @@ def trace_worker(folder: Path, keys: list[str]) -> None:
 
 def trace_all(folder: Path, keys: list[str], again: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    left = [key for key in keys if again or not trace_path(folder, key).exists()]
+    by_path = {trace_path(folder, key): key for key in keys}
+    left = [key for path, key in by_path.items() if again or not path.exists()]
     for begin in range(0, len(left), CHUNK):
         chunk = left[begin : begin + CHUNK]
         print(f"tracing {begin + len(chunk)} of {len(left)}", file=sys.stderr, flush=True)

@@ -62,8 +62,8 @@ def test_channels_last_needs_no_transposes() -> None:
 
 
 EXACT = (
-    # As above, with what an H200 took for the filter's gradient. The parts that fill the multiprocessors: 14 of 9 tiles,
-    # 8 of 16, 16 of 8.
+    # As above, with what an H200 took for the filter's gradient. Parts that fill the multiprocessors: 14 of 9 tiles, 8 of
+    # 16, 16 of 8.
     (64, 64, 64, 56, 56, 3, 1, 1, 4, 104972967),
     (64, 64, 128, 64, 33, 4, 2, 2, 4, 107512431),
     (64, 256, 512, 56, 28, 1, 2, 0, 4, 316670607),

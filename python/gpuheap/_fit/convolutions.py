@@ -6,16 +6,16 @@ Seen operator by operator on an H200 with cuDNN 9.19, in fp32 (as TF32, PyTorch'
   input, output and filter. Few channels are padded to 16 bytes on the way.
 - A 1 x 1 filter is the same in both orders, and with stride 1 it is a plain matrix product for each sample, without a
   workspace, provided that rows begin at multiples of 16 bytes.
-- The gradient of a filter adds up over all samples and positions. Its few tiles, of 128 x 128 channels for each position
-  in the filter, would leave most multiprocessors idle, so the sum is split, and each part has its fp32 sum in the
+- The gradient of a filter adds up over all samples and positions. Its few tiles, of 128 x 128 channels for each of the
+  filter's positions, would leave most multiprocessors idle, so the sum is split, and each part has its fp32 sum in the
   workspace: as many parts as the multiprocessors hold tiles, if each is long enough to be worth it. Tiles that nearly
   fill the multiprocessors are left whole; where they fill the last round of them badly, the tiles are shared out, and
   each multiprocessor keeps one of its own. As a product per sample, a 1 x 1 filter has one part a sample; of the two
   ways the smaller one is taken.
 - Pictures (fewer than four channels) in fp32 are not padded. Their gradient has a kernel that needs nothing, and small
-  filters over them have such kernels for everything; depthwise filters mostly have PyTorch's own. With channels last, larger
-  filters over pictures are computed with channels first.
-- With channels last, depthwise filters larger than 5 x 5 in fp32 have no kernel of their own for the filter's gradient:
+  filters over them have such kernels for everything; depthwise filters mostly have PyTorch's own. With channels last,
+  larger filters over pictures are computed with channels first.
+- With channels last, depthwise filters larger than 5 x 5 have no kernel in fp32 for the gradient of the filter:
   each channel is a group, and padded by itself.
 - In three dimensions, kernels in fp32 write their results with channels first.
 
