@@ -17,7 +17,8 @@ Seen operator by operator on an H200 with cuDNN 9.19, in fp32 (as TF32, PyTorch'
   larger filters over pictures are computed with channels first.
 - With channels last, depthwise filters larger than 5 x 5 have no kernel in fp32 for the gradient of the filter:
   each channel is a group, and padded by itself.
-- In three dimensions, kernels in fp32 write their results with channels first.
+- In three dimensions, and for strided 1 x 1 filters of up to 256 channels, kernels in fp32 write their results with
+  channels first.
 
 A few kernels need up to 8 MiB more where tiles do not fill the multiprocessors evenly; that is left out.
 """
@@ -44,6 +45,8 @@ _LARGEST_DEPTHWISE = 25
 """Positions in the largest depthwise filter that has kernels of its own with channels last."""
 _GROUPS_AT_ONCE = 24
 """Groups that a multiprocessor sums at the same time."""
+_LITTLE = 256
+"""Input channels up to which a kernel spends more time on its results than on sums."""
 _TILE = 128
 """Rows and columns of a tile of results."""
 _FULL = 0.8
@@ -148,7 +151,15 @@ class Convolution:
             return 0
         if self.x[1] < 4 and self.groups == 1 and self.small_filter and len(self.x) == 4 and not self.channels_last:
             return 0
-        return self._moved(result=len(self.x) < 5 or self.element < 4, padded=not self.picture)
+        in_place = self.element == 4 and (len(self.x) == 5 or self._sums_little())
+        return self._moved(result=not in_place, padded=not self.picture)
+
+    def _sums_little(self) -> bool:
+        """Whether a strided 1 x 1 filter spends its time on results, enough of them for every multiprocessor."""
+        if not self.pointwise or self.groups != 1 or self.x[1] > _LITTLE:
+            return False
+        rows = self.y[0] * math.prod(self.y[2:])
+        return -(-rows // _TILE) * -(-self.y[1] // _TILE) > self.processors
 
     def data(self) -> int:
         """Bytes of the workspace of the input's gradient."""

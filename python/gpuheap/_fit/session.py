@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from gpuheap._fit import batches, linear, losses, recurrent
+from gpuheap._fit import batches, fastpath, fused, linear, losses, recurrent
 from gpuheap._fit.attention import attending
 from gpuheap._fit.classes import Classes
 from gpuheap._fit.convert import Converted, converting
@@ -80,6 +80,7 @@ class Session:
         self._converted = stack.enter_context(converting())
         stack.enter_context(_lists_of_tensors())
         stack.enter_context(recurrent.recurring(self._gpu))
+        stack.enter_context(fastpath.decomposed())
         stack.enter_context(linear.adding_in_place())
         stack.enter_context(constants())
         stack.enter_context(_eager())
@@ -98,7 +99,8 @@ class Session:
             self._modules.detach()
 
     def _intercept(self, mode: FakeCuda, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        for intercept in (self._engine.intercept, self._values.intercept, recurrent.run, losses.run, linear.add_bias):
+        own = (recurrent.run, losses.run, fused.run, linear.add_bias)
+        for intercept in (self._engine.intercept, self._values.intercept, *own):
             out = intercept(mode, func, args, kwargs)
             if out is not NotImplemented:
                 return out
