@@ -151,8 +151,9 @@ class Convolution:
             return 0
         if self.x[1] < 4 and self.groups == 1 and self.small_filter and len(self.x) == 4 and not self.channels_last:
             return 0
-        in_place = self.element == 4 and (len(self.x) == 5 or self._sums_little())
-        return self._moved(result=not in_place, padded=not self.picture)
+        if self.element == 4 and not self.channels_last and self._sums_little():
+            return self._moved(result=False) + self._filter() * self.element
+        return self._moved(result=len(self.x) < 5 or self.element < 4, padded=not self.picture)
 
     def _sums_little(self) -> bool:
         """Whether a strided 1 x 1 filter spends its time on results, enough of them for every multiprocessor."""
