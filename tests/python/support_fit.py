@@ -188,6 +188,23 @@ def elementwise_losses() -> Any:
     return model, torch.optim.SGD(model.parameters()), loss, torch.rand(32, 64)
 
 
+def encoder_evaluated() -> Any:
+    """Layers whose fast path is taken: with attention as one kernel, and, under a mask, step by step."""
+    layers = (nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, norm_first=first) for first in (False, True))
+    model = nn.ModuleList(layers).eval()
+    mask = nn.Transformer.generate_square_subsequent_mask(8)
+
+    def loss(model: Any, x: torch.Tensor) -> torch.Tensor:
+        return (model[0](x) + model[1](x, mask.to(x.device))).sum()  # type: ignore[no-any-return]
+
+    return {"model": model, "loss": loss, "batch": torch.randn(4, 8, 32)}
+
+
+def fused_sgd() -> Any:
+    model, _, loss, batch = mlp()
+    return model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, fused=True), loss, batch
+
+
 class Tied(nn.Module):
     """One weight for the words that come in and for those that go out."""
 

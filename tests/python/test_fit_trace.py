@@ -33,6 +33,8 @@ PROGRAMS = [
     "recurrent",
     "recurrent_autocast",
     "elementwise_losses",
+    "encoder_evaluated",
+    "fused_sgd",
     "tied",
     "gan",
     "choosy",
@@ -326,6 +328,28 @@ def test_a_loss_keeps_the_storage_of_all_its_elements(traces: dict[str, Traced])
     assert kept["mse_loss"] == kept["smooth_l1_loss"] == kept["binary_cross_entropy"] == 1
     # This one is the mean of a difference that goes.
     assert kept["mean"] == 0
+
+
+def test_evaluated_transformer_layers_take_the_steps_of_their_fast_path(traces: dict[str, Traced]) -> None:
+    trace = traces["encoder_evaluated"]
+    assert not trace.error
+    rows = 4 * 8
+    taken = trace.allocated(1, "evaluation")
+    # The first layer has its projections in one product, as the second has, whose heads then get a buffer of their own.
+    assert taken.count(rows * 3 * 32 * 4) == 3
+    # Every activation of the wide part is one allocation, whatever the function.
+    assert taken.count(rows * 64 * 4) == 2
+    operators = Counter(trace.operators(1, "evaluation"))
+    assert operators["bmm"] == 2 and operators["native_layer_norm"] == 4
+    assert operators["_addmm_activation"] == 2
+
+
+def test_fused_sgd_takes_its_momentum_and_nothing_else(traces: dict[str, Traced]) -> None:
+    trace = traces["fused_sgd"]
+    assert not trace.error
+    assert trace.operators(2, "optimizer").count("_fused_sgd_") == 1
+    assert trace.allocated(1, "optimizer") == [64 * 256 * 4, 256 * 4, 256 * 10 * 4, 10 * 4]
+    assert trace.allocated(2, "optimizer") == []
 
 
 def test_tied_weights_count_once(traces: dict[str, Traced]) -> None:
