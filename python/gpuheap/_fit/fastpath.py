@@ -69,17 +69,15 @@ def _attention(
     packed = query.new_empty((3, samples, num_heads, projected.size(1), width))
     del projected
     queries, keys, values = packed.unbind()
-    scores = queries @ keys.transpose(-1, -2)
+    scores: Any = queries @ keys.transpose(-1, -2)
     scores = scores.softmax(-1)
     # The result goes where the queries were.
     torch.bmm(scores.flatten(0, 1), values.flatten(0, 1), out=queries.flatten(0, 1))
     if not need_weights:
-        del scores
+        scores = None
     joined = queries.transpose(1, 2).reshape(samples, -1, embed_dim)
     out = F.linear(joined, proj_weight, proj_bias)
-    if not need_weights:
-        return out, None
-    return out, scores.mean(1) if average_attn_weights else scores
+    return out, scores.mean(1) if need_weights and average_attn_weights else scores
 
 
 def _layer(
