@@ -200,6 +200,27 @@ def encoder_evaluated() -> Any:
     return {"model": model, "loss": loss, "batch": torch.randn(4, 8, 32)}
 
 
+class Careful(nn.Module):
+    """Looks at its mask, as transformers do, and leaves it out where it is of ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.linear(x if mask.all() else x.where(mask[..., None] > 0, 0)).mean()
+
+
+def in_pieces() -> Any:
+    def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+        pieces = zip(*(one.chunk(2) for one in batch), strict=True)
+        return sum((model(*piece) for piece in pieces), torch.zeros((), device=batch[0].device))
+
+    model = Careful()
+    batch = (torch.randn(4, 8, 16), torch.ones(4, 8, dtype=torch.int64))
+    return model, torch.optim.SGD(model.parameters()), loss, batch
+
+
 def fused_sgd() -> Any:
     model, _, loss, batch = mlp()
     return model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, fused=True), loss, batch

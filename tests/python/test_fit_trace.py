@@ -35,6 +35,7 @@ PROGRAMS = [
     "elementwise_losses",
     "encoder_evaluated",
     "fused_sgd",
+    "in_pieces",
     "tied",
     "gan",
     "choosy",
@@ -342,6 +343,13 @@ def test_evaluated_transformer_layers_take_the_steps_of_their_fast_path(traces: 
     operators = Counter(trace.operators(1, "evaluation"))
     assert operators["bmm"] == 2 and operators["native_layer_norm"] == 4
     assert operators["_addmm_activation"] == 2
+
+
+def test_masks_are_known_in_pieces_of_a_batch_too(traces: dict[str, Traced]) -> None:
+    trace = traces["in_pieces"]
+    assert not trace.error and trace.found["unknown"] == []
+    operators = trace.operators(1)
+    assert operators.count("all") == 2 and "where" not in operators
 
 
 def test_fused_sgd_takes_its_momentum_and_nothing_else(traces: dict[str, Traced]) -> None:
