@@ -15,6 +15,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,13 @@ def read_truth(path: Path) -> tuple[dict[str, Row], dict[str, Row], dict[str, An
     return truth, trackers, about, fresh
 
 
+CONF_ONLY = ("expandable",)
+"""Settings of the allocator alone: the program is that of the plain run."""
+
+
 def trace_path(folder: Path, key: str) -> Path:
-    return folder / f"{key.replace(':', '__')}.json"
+    model, size, setting = key.split(":")
+    return folder / f"{model}__{size}__{'none' if setting in CONF_ONLY else setting}.json"
 
 
 def trace_worker(folder: Path, keys: list[str]) -> None:
@@ -87,7 +93,8 @@ def trace_worker(folder: Path, keys: list[str]) -> None:
 
 def trace_all(folder: Path, keys: list[str], again: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    left = [key for key in keys if again or not trace_path(folder, key).exists()]
+    by_path = {trace_path(folder, key): key for key in keys}
+    left = [key for path, key in by_path.items() if again or not path.exists()]
     for begin in range(0, len(left), CHUNK):
         chunk = left[begin : begin + CHUNK]
         print(f"tracing {begin + len(chunk)} of {len(left)}", file=sys.stderr, flush=True)
@@ -105,22 +112,40 @@ LEVERS = {
 """Settings that the planner predicts from a plain trace, with what turns each on there."""
 
 
+def as_measured(path: Path, folder: Path) -> Path:
+    """A copy of a trace with what `fit_truth.py` has on the GPU beside the program (`fit_early.py` says what)."""
+    from fit_early import with_early_batch
+
+    model, size, setting = path.stem.split("__", 2)
+    found = with_early_batch(json.loads(path.read_text(encoding="utf-8")), model, int(size), setting)
+    copy = folder / path.name
+    copy.write_text(json.dumps(found, separators=(",", ":")), encoding="utf-8")
+    return copy
+
+
 def predicted(gpuheap: str, path: Path, conf: str, device: str) -> Row:
     """From a trace of the very program that ran."""
-    return told(gpuheap, ["--trace", str(path)], conf, device, "baseline")
+    with tempfile.TemporaryDirectory() as folder:
+        return told(gpuheap, ["--trace", str(as_measured(path, Path(folder)))], conf, device, "baseline")
 
 
 def planned(gpuheap: str, folder: Path, real: Row, device: str) -> Row | None:
     """From plain traces alone, as a plan is: other batches from two sizes, settings as the planner's levers."""
+    with tempfile.TemporaryDirectory() as copies:
+        return planned_from(gpuheap, folder, Path(copies), real, device)
+
+
+def planned_from(gpuheap: str, folder: Path, copies: Path, real: Row, device: str) -> Row | None:
     import zoo
 
     name, size, setting = real["model"], real["batch"], real["setting"]
     batches = sorted(zoo.MODELS[name].batches)
-    plain = [trace_path(folder, f"{name}:{one}:none") for one in batches]
+    plain = [trace_path(folder, f"{name}:{one}:none") for one in batches[:2]]
+    plain = [as_measured(path, copies) if path.exists() else path for path in plain]
     if setting == "none":
-        if size != batches[-1] or not all(path.exists() for path in plain[:2]):
+        if size != batches[-1] or not all(path.exists() for path in plain):
             return None
-        options = [option for path in plain[:2] for option in ("--trace", str(path))]
+        options = [option for path in plain for option in ("--trace", str(path))]
         return told(gpuheap, [*options, "--batch", str(size)], "", device, "peak")
     if setting not in LEVERS or not plain[1].exists() or size != batches[1]:
         return None

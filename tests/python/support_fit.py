@@ -161,6 +161,71 @@ def recurrent() -> Any:
     return model, torch.optim.Adam(model.parameters()), None, torch.randn(4, 10, 16)
 
 
+def recurrent_autocast() -> Any:
+    model = Recurrent()
+
+    def loss(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            return model(x)  # type: ignore[no-any-return]
+
+    return model, torch.optim.Adam(model.parameters()), loss, torch.randn(4, 10, 16)
+
+
+def elementwise_losses() -> Any:
+    """Three losses that PyTorch computes into what then is one number, and one that it does not."""
+    model = nn.Linear(64, 64)
+
+    def loss(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        made = model(x)
+        losses = (
+            F.mse_loss(made, x),
+            F.smooth_l1_loss(made, x, reduction="sum"),
+            F.binary_cross_entropy(made.sigmoid(), x),
+            F.l1_loss(made, x),
+        )
+        return torch.stack(losses).sum()
+
+    return model, torch.optim.SGD(model.parameters()), loss, torch.rand(32, 64)
+
+
+def encoder_evaluated() -> Any:
+    """Layers whose fast path is taken: with attention as one kernel, and, under a mask, step by step."""
+    layers = (nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, norm_first=first) for first in (False, True))
+    model = nn.ModuleList(layers).eval()
+    mask = nn.Transformer.generate_square_subsequent_mask(8)
+
+    def loss(model: Any, x: torch.Tensor) -> torch.Tensor:
+        return (model[0](x) + model[1](x, mask.to(x.device))).sum()  # type: ignore[no-any-return]
+
+    return {"model": model, "loss": loss, "batch": torch.randn(4, 8, 32)}
+
+
+class Careful(nn.Module):
+    """Looks at its mask, as transformers do, and leaves it out where it is of ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.linear(x if mask.all() else x.where(mask[..., None] > 0, 0)).mean()
+
+
+def in_pieces() -> Any:
+    def loss(model: nn.Module, batch: Any) -> torch.Tensor:
+        pieces = zip(*(one.chunk(2) for one in batch), strict=True)
+        return sum((model(*piece) for piece in pieces), torch.zeros((), device=batch[0].device))
+
+    model = Careful()
+    batch = (torch.randn(4, 8, 16), torch.ones(4, 8, dtype=torch.int64))
+    return model, torch.optim.SGD(model.parameters()), loss, batch
+
+
+def fused_sgd() -> Any:
+    model, _, loss, batch = mlp()
+    return model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, fused=True), loss, batch
+
+
 class Tied(nn.Module):
     """One weight for the words that come in and for those that go out."""
 

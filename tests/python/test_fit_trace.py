@@ -31,6 +31,11 @@ PROGRAMS = [
     "scaled",
     "convolutions",
     "recurrent",
+    "recurrent_autocast",
+    "elementwise_losses",
+    "encoder_evaluated",
+    "fused_sgd",
+    "in_pieces",
     "tied",
     "gan",
     "choosy",
@@ -300,6 +305,59 @@ def test_recurrent_layers_have_one_buffer(traces: dict[str, Traced]) -> None:
     assert trace.found["model"]["parameters"] == sum(weights) + 33
     # The gradients of all weights are views of one buffer, too.
     assert trace.of_class("gradient")[sum(weights) * 4] >= 1
+
+
+def test_recurrent_layers_under_autocast_to_bf16_compute_in_fp16(traces: dict[str, Traced]) -> None:
+    trace = traces["recurrent_autocast"]
+    assert not trace.error
+    assert "_cudnn_rnn" in trace.operators(1, "forward")
+    weights = 4 * 32 * (16 + 32 + 2) + 4 * 32 * (32 + 32 + 2)
+    dtypes = trace.found["storages"]["dtype"]
+    halves = {size for size, dtype in zip(trace.bytes, dtypes, strict=True) if dtype == "float16"}
+    # The buffer of all weights, which is made anew, and the output.
+    assert {weights * 2, 4 * 10 * 32 * 2} <= halves
+
+
+def test_a_loss_keeps_the_storage_of_all_its_elements(traces: dict[str, Traced]) -> None:
+    trace = traces["elementwise_losses"]
+    assert not trace.error
+    whole, kept = 32 * 64 * 4, Counter[str]()
+    for event in trace.during(1, "loss", "forward"):
+        if event[0] == "op":
+            name = trace.found["ops"][event[1]].split(".")[1]
+            kept[name] += sum(trace.bytes[slot] == whole for slot in event[8])
+    assert kept["mse_loss"] == kept["smooth_l1_loss"] == kept["binary_cross_entropy"] == 1
+    # This one is the mean of a difference that goes.
+    assert kept["mean"] == 0
+
+
+def test_evaluated_transformer_layers_take_the_steps_of_their_fast_path(traces: dict[str, Traced]) -> None:
+    trace = traces["encoder_evaluated"]
+    assert not trace.error
+    rows = 4 * 8
+    taken = trace.allocated(1, "evaluation")
+    # The first layer has its projections in one product, as the second has, whose heads then get a buffer of their own.
+    assert taken.count(rows * 3 * 32 * 4) == 3
+    # Every activation of the wide part is one allocation, whatever the function.
+    assert taken.count(rows * 64 * 4) == 2
+    operators = Counter(trace.operators(1, "evaluation"))
+    assert operators["bmm"] == 2 and operators["native_layer_norm"] == 4
+    assert operators["_addmm_activation"] == 2
+
+
+def test_masks_are_known_in_pieces_of_a_batch_too(traces: dict[str, Traced]) -> None:
+    trace = traces["in_pieces"]
+    assert not trace.error and trace.found["unknown"] == []
+    operators = trace.operators(1)
+    assert operators.count("all") == 2 and "where" not in operators
+
+
+def test_fused_sgd_takes_its_momentum_and_nothing_else(traces: dict[str, Traced]) -> None:
+    trace = traces["fused_sgd"]
+    assert not trace.error
+    assert trace.operators(2, "optimizer").count("_fused_sgd_") == 1
+    assert trace.allocated(1, "optimizer") == [64 * 256 * 4, 256 * 4, 256 * 10 * 4, 10 * 4]
+    assert trace.allocated(2, "optimizer") == []
 
 
 def test_tied_weights_count_once(traces: dict[str, Traced]) -> None:

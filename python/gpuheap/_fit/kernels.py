@@ -224,8 +224,8 @@ def _safe_softmax(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], resu
     yield 4, True
 
 
-def _mse_loss(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
-    """The squares, before they are added up."""
+def _elementwise_loss(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
+    """The losses of all elements once more, before they are added up."""
     del kwargs, results
     reduction = args[2] if len(args) > 2 else 1
     yield 0
@@ -264,7 +264,8 @@ RULES: dict[Any, Rule] = {
     _aten.upsample_nearest2d_backward.default: _dense_gradient(0),
     _aten.upsample_bilinear2d_backward.default: _dense_gradient(0),
     _aten._safe_softmax.default: _safe_softmax,
-    _aten.mse_loss.default: _mse_loss,
+    _aten.mse_loss.default: _elementwise_loss,
+    _aten.smooth_l1_loss.default: _elementwise_loss,
     _aten.native_group_norm.default: _group_norm,
     _aten.native_group_norm_backward.default: _group_norm_backward,
     _aten._cudnn_rnn.default: recurrent.forward,

@@ -58,6 +58,8 @@ _FOLLOWED = frozenset(
 )
 
 
+_CUT = frozenset(("split", "split_with_sizes", "unbind"))
+"""Those with a list of results: `chunk` is one of them by the time it is run."""
 _MADE = frozenset(("full", "ones", "zeros", "arange"))
 
 
@@ -68,6 +70,9 @@ def numbers(tensor: Any) -> Any:
 
 def follow(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
     """Compute a result's numbers, if those of all arguments are known."""
+    if func.overloadpacket.__name__ in _CUT:
+        _cut(func, args, kwargs, out)
+        return
     if not isinstance(out, FakeTensor) or out.fake_device.type != "cuda" or not args:
         return
     if func.overloadpacket.__name__ in _MADE:
@@ -91,6 +96,17 @@ def follow(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) 
         return
     with torch._C._DisableTorchDispatch():
         setattr(out, _NAME, func(*real, **named))
+
+
+def _cut(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+    """Parts of a tensor, such as of a batch whose gradients add up."""
+    whole = numbers(args[0]) if isinstance(args[0], FakeTensor) else None
+    if whole is None:
+        return
+    with torch._C._DisableTorchDispatch():
+        for part, real in zip(out, func(whole, *args[1:], **kwargs), strict=True):
+            if isinstance(part, FakeTensor) and part.fake_device.type == "cuda":
+                setattr(part, _NAME, real)
 
 
 def _made(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:

@@ -80,8 +80,9 @@ def _layer(gpu: Gpu, name: str, function: Callable[..., Any]) -> Callable[..., A
             source, state, weights, biases, layers, dropout, train, both, first = args
             sizes = []
         if torch.is_autocast_enabled("cuda"):
-            # The sizes are those of fp16 weights in one buffer, which cuDNN wants anew at every call.
-            dtype = torch.get_autocast_dtype("cuda")
+            # The sizes are those of fp16 weights in one buffer, which cuDNN wants anew at every call. PyTorch casts to
+            # fp16 under autocast to bf16, too (`autocast_mode`'s `RNN.cpp`).
+            dtype = torch.float16
             source, weights = source.to(dtype), [one.to(dtype) for one in weights]
             state = tuple(one.to(dtype) for one in state) if name == "lstm" else state.to(dtype)
         hidden: Any
@@ -90,24 +91,26 @@ def _layer(gpu: Gpu, name: str, function: Callable[..., Any]) -> Callable[..., A
         size = hidden.size(2) if cell is None else cell.size(2)
         projected = hidden.size(2) if cell is not None and hidden.size(2) != cell.size(2) else 0
         whole = [int(one) for one in sizes] if packed else []
-        out, last, last_cell, _, _ = _aten._cudnn_rnn.default(
-            source,
-            list(weights),
-            4 if biases else 2,
-            _buffer(weights),
-            hidden,
-            cell,
-            _MODES[name],
-            size,
-            projected,
-            layers,
-            first,
-            float(dropout),
-            train,
-            both,
-            whole,
-            _dropout_state(gpu) if train and dropout else None,
-        )
+        # Everything is cast by now; the operator under autocast would ask cuDNN for the layout of its buffer.
+        with torch.autocast("cuda", enabled=False):
+            out, last, last_cell, _, _ = _aten._cudnn_rnn.default(
+                source,
+                list(weights),
+                4 if biases else 2,
+                _buffer(weights),
+                hidden,
+                cell,
+                _MODES[name],
+                size,
+                projected,
+                layers,
+                first,
+                float(dropout),
+                train,
+                both,
+                whole,
+                _dropout_state(gpu) if train and dropout else None,
+            )
         return (out, last, last_cell) if name == "lstm" else (out, last)
 
     return layer

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from gpuheap._fit import batches, collectives, linear, recurrent
+from gpuheap._fit import batches, collectives, fastpath, fused, linear, losses, recurrent
 from gpuheap._fit.attention import attending
 from gpuheap._fit.classes import Classes
 from gpuheap._fit.convert import Converted, converting
@@ -39,7 +39,7 @@ _TOKENS = 4
 """New tokens that a generation is traced for; each has shapes of its own and takes its time."""
 
 
-_INTERCEPTS = (recurrent.run, linear.add_bias, collectives.intercept)
+_INTERCEPTS = (recurrent.run, losses.run, fused.run, linear.add_bias, collectives.intercept)
 
 
 class Session:
@@ -97,6 +97,7 @@ class Session:
         self._converted = stack.enter_context(converting())
         stack.enter_context(_lists_of_tensors())
         stack.enter_context(recurrent.recurring(self._gpu))
+        stack.enter_context(fastpath.decomposed())
         stack.enter_context(linear.adding_in_place())
         stack.enter_context(constants())
         stack.enter_context(resizing(lambda: self._recorder.storages))
