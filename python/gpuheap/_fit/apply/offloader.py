@@ -192,5 +192,5 @@ def _nothing() -> None:
     return None
 
 
-# Others (sharded, quantized, nested) are more than their storage. A trace has fake tensors, and moves them as a run does.
+# Others (sharded, quantized, nested) are more than their storage. Traces have fake tensors, moved as in a run.
 _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
