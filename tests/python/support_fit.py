@@ -374,6 +374,10 @@ def main(folder: Path, names: list[str]) -> None:
         before = _state()
         gpu = Gpu(capability=(8, 0)) if options == "ampere" else Gpu()
         more: dict[str, Any] = {"batch": 16} if options == "16" else {}
+        if options == "offloaded":
+            bounds = {"least_bytes": 1 << 15, "window_bytes": 1 << 17}
+            modules = ["blocks.0", "blocks.1", "blocks.2"]
+            more["levers"] = [{"lever": "offload_activations", "modules": modules, **bounds}]
         if options == "phases":
             more["phases"] = ["evaluation", "saving"]
         try:

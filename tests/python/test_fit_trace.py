@@ -25,6 +25,7 @@ PROGRAMS = [
     "blocks@ampere",
     "checkpointed",
     "reentrant",
+    "blocks@offloaded",
     "autocast",
     "called_twice",
     "masked",
@@ -85,6 +86,18 @@ class Traced:
 
     def of_class(self, kind: str) -> Counter[int]:
         return Counter(size for size, one in zip(self.bytes, self.classes, strict=True) if one == kind)
+
+    def live_at(self, step: int, phase: str) -> int:
+        """Bytes that are there when a phase of a step begins."""
+        now, live = 0, 0
+        for event in self.events:
+            if event[0] == "step":
+                now = event[1]
+            elif event[0] == "phase" and event[1] == phase and now == step:
+                return live
+            elif event[0] in ("alloc", "free"):
+                live += self.bytes[event[1]] * (1 if event[0] == "alloc" else -1)
+        raise AssertionError(f"no {phase} in step {step}")
 
     def live_at_end(self) -> int:
         live = sum(self.bytes[event[1]] for event in self.events if event[0] == "alloc")
@@ -259,6 +272,17 @@ def test_checkpoints_run_again(traces: dict[str, Traced], name: str) -> None:
     assert not [event for event in plain.events if event[0] == "enter" and event[2] == 2]
     assert trace.saved(1) < plain.saved(1) / 2
     assert trace.live_at_end() == plain.live_at_end() + (8 * 32 * 64 * 4 if name == "reentrant" else 0)
+
+
+def test_what_waits_on_the_host_is_not_on_the_device(traces: dict[str, Traced]) -> None:
+    plain, trace = traces["blocks"], traces["blocks@offloaded"]
+    left = plain.saved(1) - trace.saved(1)
+    assert left > plain.saved(1) / 2
+    for step in (1, 2):
+        # But for what is on its way, as much as the window allows.
+        spared = plain.live_at(step, "backward") - trace.live_at(step, "backward")
+        assert left - (1 << 17) <= spared <= left
+    assert trace.live_at_end() == plain.live_at_end()
 
 
 def test_attention_takes_the_kernel_of_the_gpu(traces: dict[str, Traced]) -> None:

@@ -1,7 +1,8 @@
 //! A plan is worked out from traces without it, by rules of what each lever does. Before it is believed the model is traced
 //! once more with the plan applied, as it will run. What the trace says corrects the rules for plans of that combination of
-//! levers, and the planner is asked again: for another plan where this one takes too much, and for a faster one where it
-//! takes less than the rules say.
+//! levers and of others that share what may be at fault, and the planner is asked again: for another plan where this one
+//! takes too much, and for a faster one where it takes less than the rules say. If none was right, plans whose rules are
+//! exact are the last to be traced: that a model does not fit is not to follow from rules that are wrong.
 
 use gpuheap_record::Bytes;
 
@@ -13,8 +14,12 @@ use crate::scale::Family;
 use crate::trace::{Trace, Unknown};
 use crate::tracer::Tracer;
 
-/// Plans that are traced, at most.
+/// Plans that are traced, at most, where one is confirmed.
 const TURNS: usize = 5;
+/// Plans that are traced, at most, where none is.
+const MOST: usize = 8;
+/// How many of them are kept for plans whose rules are exact, and for the smallest.
+const RESORTS: usize = 3;
 /// A budget that nothing exceeds.
 const ENDLESS: u64 = 1 << 60;
 /// What is said of a plan that was traced.
@@ -33,11 +38,24 @@ pub(crate) fn confirmed<T: Tracer>(
     let mut answer = fitter.answer(&mut |done, of| tracer.planning(done, of))?;
     let mut best: Option<Answer> = None;
     let mut told = None;
-    for _ in 0..TURNS {
+    let mut turns = 0;
+    loop {
+        if turns >= if best.is_some() { TURNS } else { MOST } {
+            break;
+        }
+        // What was traced already is no news: the planner has nothing else.
+        if best.is_none()
+            && turns > 0
+            && (turns + RESORTS >= MOST || fitter.is_traced(&answer))
+            && let Some(resort) = fitter.resorts()?
+        {
+            answer = resort;
+        }
         let levers = levers(&answer.fit);
         if levers.is_empty() || fitter.is_traced(&answer) || !is_better(&answer, best.as_ref()) {
             break;
         }
+        turns += 1;
         if is_a_trace(variants, &levers) {
             answer.fit.notes.push(CONFIRMED.to_owned());
             return Ok(fitter.complete(answer.fit));
@@ -78,7 +96,7 @@ pub(crate) fn confirmed<T: Tracer>(
     }
     let answer = match best {
         Some(best) => best,
-        None => unconfirmed(answer, &fitter, told),
+        None => unconfirmed(answer, &fitter, turns, told),
     };
     let mut fit = answer.fit;
     if told.is_some() && fit.verdict != Verdict::DoesNotFit {
@@ -114,13 +132,13 @@ fn is_better(answer: &Answer, best: Option<&Answer>) -> bool {
 }
 
 /// An answer whose plan no trace has confirmed: that it fits is not said then.
-fn unconfirmed(mut answer: Answer, fitter: &Fitter<'_>, told: Option<(Bytes, Bytes)>) -> Answer {
+fn unconfirmed(mut answer: Answer, fitter: &Fitter<'_>, turns: usize, told: Option<(Bytes, Bytes)>) -> Answer {
     let Some((planned, traced)) = told else { return answer };
     if answer.fit.verdict == Verdict::Fits && !answer.fit.plan.is_empty() && !fitter.is_traced(&answer) {
         answer.fit.verdict = Verdict::DoesNotFit;
         answer.fit.notes.push(format!(
-            "{TURNS} plans took more than the budget when the model was traced with them; the last of them {traced}, where \
-             rules say {planned}"
+            "{turns} plans took more than the budget when the model was traced with them, the smallest among them; the last \
+             of them {traced}, where rules say {planned}"
         ));
     }
     answer

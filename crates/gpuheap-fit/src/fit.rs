@@ -72,6 +72,34 @@ impl<'a> Fitter<'a> {
         }
     }
 
+    /// Plans to believe where none of the fastest was right: of those whose every lever has an exact rule, the fastest that
+    /// fits by what is known and the smallest; then the smallest of all. Each is only worth what a trace says of it.
+    pub(crate) fn resorts(&self) -> Result<Option<Answer>, Error> {
+        let (planner, frame) = (&self.planner, &self.frame);
+        let tries: [&dyn Fn() -> Option<Found>; 3] =
+            [&|| frame.cap().and_then(|cap| planner.fastest_plain(cap)), &|| planner.smallest_plain(), &|| {
+                planner.smallest()
+            }];
+        for find in tries {
+            let is_new = |found: &Found| !found.levers.is_empty() && self.traced(found).is_none();
+            let Some(found) = find().filter(is_new) else { continue };
+            let (program, replayed, time) = planner.baseline()?;
+            let baseline = frame.peak(&program, &replayed, time, exchanges_of(&program, frame.options));
+            drop(program);
+            let mut fit = frame.planned(planner, &found, Verdict::Fits, baseline, None);
+            let high = |found: &Found| frame.high(planner.needs(found).saturating_add(frame.outside), found.exchanges);
+            fit.smallest_budget_bytes = planner.smallest().as_ref().map(high);
+            let blocks = planner.blocks();
+            fit.optimality = optimality(Some(&found), planner.count(), blocks, false);
+            // The rules for what may be faster were wrong.
+            "bounded".clone_into(&mut fit.optimality.kind);
+            fit.notes.extend(self.advice(blocks, fit.verdict));
+            fit.timelines = frame.timelines(planner, Some(&found));
+            return Ok(Some(Answer { fit, found: Some(found) }));
+        }
+        Ok(None)
+    }
+
     /// Whether a plan was traced.
     pub(crate) fn is_traced(&self, answer: &Answer) -> bool {
         answer.found.as_ref().is_some_and(|found| self.traced.iter().any(|(levers, _)| *levers == found.levers))

@@ -149,6 +149,19 @@ class FakeCuda(FakeTensorMode):  # type: ignore[misc]
         finally:
             self._depth = 0
 
+    def dispatch(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """PyTorch's fake result of an operator."""
+        if getattr(func, "overloadpacket", None) is not _aten.set_:
+            return super().dispatch(func, types, args, kwargs or {})
+        # PyTorch remembers results by what they were asked with, and would keep the storages alive for good.
+        before, self.cache_enabled = self.cache_enabled, False
+        try:
+            return super().dispatch(func, types, args, kwargs or {})
+        finally:
+            self.cache_enabled = before
+
     def __deepcopy__(self, _memo: Any) -> FakeCuda:
         # Copies of modules copy what their tensors hold, and the copies belong to the same mode.
         return self

@@ -146,6 +146,16 @@ impl Chain {
         self.links.iter().flat_map(|link| &link.choices).any(|choice| choice.treatment == Treatment::Offload)
     }
 
+    /// The same chain without some treatments.
+    #[must_use]
+    pub fn without(&self, treatments: &[Treatment]) -> Self {
+        let mut chain = self.clone();
+        for link in &mut chain.links {
+            link.choices.retain(|choice| !treatments.contains(&choice.treatment));
+        }
+        chain
+    }
+
     /// The cheapest choice with which no moment holds more than `budget` bytes. Copies to the host count for `offload` of
     /// their time.
     #[must_use]

@@ -1,48 +1,168 @@
 //! What traces of plans say about the rules by which their peaks were worked out.
+//!
+//! A rule that is wrong is wrong in every combination that its lever is part of, and there are more of those than can be
+//! traced. So what a trace finds amiss is held against all combinations that share a lever which may be at fault: one that
+//! no trace has shown to be right.
 
 use super::search::Spec;
+use crate::levers::OptimizerForm;
+use crate::levers::checkpoint::Treatment;
 
 /// Fields of a combination that must be the same for one to say something about another.
 const NEAR: usize = 5;
+/// A rule is right if it misses no more than this part of what is reserved: 1 in so many.
+const RIGHT: u64 = 32;
+/// Treatments of blocks that go by rules.
+const KINDS: [Treatment; 3] = [Treatment::Recompute, Treatment::Selective, Treatment::Offload];
 
-/// By combination: reserved bytes of the peak that rules miss; negative where they count too many.
+/// A lever of a combination whose effect is worked out by a rule.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Trait {
+    /// The batch in parts.
+    Parts,
+    Form(OptimizerForm),
+    HalfState,
+    StateOnHost,
+    ChunkedLoss,
+    Shard,
+    Treated(Treatment),
+}
+
+impl Trait {
+    /// Whether its rule only leaves out or repeats what the trace has, and is blamed last.
+    pub(super) fn is_exact(self) -> bool {
+        matches!(self, Self::Parts | Self::Form(OptimizerForm::Fused) | Self::Treated(Treatment::Recompute))
+    }
+}
+
+/// A combination, and what in it goes by rules.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Combination {
+    pub(super) spec: Spec,
+    pub(super) traits: Vec<Trait>,
+}
+
+impl Combination {
+    /// Whether it differs from another in one lever at most, and in none of blocks.
+    fn is_near(&self, other: &Self) -> bool {
+        let treated = |of: &Self| -> Vec<Trait> {
+            of.traits.iter().copied().filter(|one| matches!(one, Trait::Treated(_))).collect()
+        };
+        self.spec.alike(&other.spec) >= NEAR && treated(self) == treated(other)
+    }
+}
+
+/// What a trace said of a combination.
+#[derive(Clone, Debug)]
+struct Known {
+    of: Combination,
+    /// Reserved bytes of the peak that rules miss; negative where they count too many.
+    missed: i64,
+    is_right: bool,
+}
+
+/// All that traces said.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Corrections {
-    known: Vec<(Spec, i64)>,
+    known: Vec<Known>,
 }
 
 impl Corrections {
-    /// A plan of this combination reserves `missed` bytes more than rules say.
-    pub(super) fn learn(&mut self, spec: Spec, missed: i64) {
-        self.known.retain(|(known, _)| *known != spec);
-        self.known.push((spec, missed));
+    /// A plan of this combination reserves `reserved` bytes, `missed` more than rules say.
+    pub(super) fn learn(&mut self, of: Combination, missed: i64, reserved: u64) {
+        self.known.retain(|known| known.of != of);
+        self.known.push(Known { of, missed, is_right: missed.unsigned_abs() <= reserved / RIGHT });
     }
 
-    /// What rules miss for a combination: what they missed for it, or for the last one that differs in one lever.
-    pub(super) fn of(&self, spec: &Spec) -> i64 {
-        let exact = self.known.iter().rev().find(|(known, _)| known == spec);
-        let near = || self.known.iter().rev().find(|(known, _)| known.alike(spec) >= NEAR);
-        exact.or_else(near).map_or(0, |&(_, missed)| missed)
+    /// What rules miss for a combination: what they missed for it. Else the most that they missed with a lever that it has
+    /// and that may be at fault, or what they missed for the last one that differs in one lever.
+    pub(super) fn of(&self, combination: &Combination) -> i64 {
+        if let Some(exact) = self.known.iter().rev().find(|known| known.of == *combination) {
+            return exact.missed;
+        }
+        let blamed = self.known.iter().filter(|known| known.missed > 0 && !known.is_right);
+        let blamed = blamed.filter(|known| self.suspects(known).iter().any(|one| combination.traits.contains(one)));
+        let near = self.known.iter().rev().find(|known| {
+            let suspects = self.suspects(known);
+            let is_free = suspects.is_empty() || suspects.iter().any(|one| combination.traits.contains(one));
+            known.of.is_near(combination) && (known.is_right || is_free)
+        });
+        blamed.map(|known| known.missed).max().max(near.map(|known| known.missed)).unwrap_or(0)
     }
+
+    /// Treatments of blocks that may be at fault where rules missed something.
+    pub(super) fn doubted(&self) -> Vec<Treatment> {
+        let wrong = self.known.iter().filter(|known| known.missed > 0 && !known.is_right);
+        let suspects: Vec<Trait> = wrong.flat_map(|known| self.suspects(known)).collect();
+        KINDS.into_iter().filter(|&kind| suspects.contains(&Trait::Treated(kind))).collect()
+    }
+
+    /// The levers that may be at fault for what a trace found: those that no trace has shown to be right; if there are
+    /// others, none whose rule is exact.
+    fn suspects(&self, known: &Known) -> Vec<Trait> {
+        let is_cleared = |one: &Trait| self.known.iter().any(|other| other.is_right && other.of.traits.contains(one));
+        let open: Vec<Trait> = known.of.traits.iter().copied().filter(|one| !is_cleared(one)).collect();
+        let (exact, others): (Vec<Trait>, Vec<Trait>) = open.into_iter().partition(|one| one.is_exact());
+        if others.is_empty() { exact } else { others }
+    }
+}
+
+/// The treatments by rules among these, each once.
+pub(super) fn kinds_in(treatments: &[Treatment]) -> Vec<Treatment> {
+    KINDS.into_iter().filter(|kind| treatments.contains(kind)).collect()
+}
+
+/// All choices of some of these treatments, none of them first.
+pub(super) fn subsets(treatments: &[Treatment]) -> Vec<Vec<Treatment>> {
+    let mut all = vec![Vec::new()];
+    for &treatment in treatments {
+        let with: Vec<Vec<Treatment>> = all.iter().map(|some| [some.as_slice(), &[treatment]].concat()).collect();
+        all.extend(with);
+    }
+    all
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::levers::OptimizerForm;
+
+    const SPEC: Spec =
+        Spec { prepared: 1, form: None, half_state: false, offload: false, chunks: None, shard: None, rank: 0 };
+    const OFFLOAD: Trait = Trait::Treated(Treatment::Offload);
+
+    fn with(spec: Spec, traits: &[Trait]) -> Combination {
+        Combination { spec, traits: traits.to_vec() }
+    }
 
     #[test]
     fn what_is_known_of_one_combination_is_taken_for_its_neighbours() {
-        let spec =
-            Spec { prepared: 1, form: None, half_state: false, offload: false, chunks: None, shard: None, rank: 0 };
-        let near = Spec { form: Some(OptimizerForm::Fused), ..spec };
-        let far = Spec { chunks: Some(8), ..near };
+        let spec = with(SPEC, &[]);
+        let fused = Spec { form: Some(OptimizerForm::Fused), ..SPEC };
+        let near = with(fused, &[Trait::Form(OptimizerForm::Fused)]);
+        let far = with(Spec { chunks: Some(8), ..fused }, &[Trait::Form(OptimizerForm::Fused), Trait::ChunkedLoss]);
         let mut corrections = Corrections::default();
         assert_eq!(corrections.of(&spec), 0);
-        corrections.learn(spec, 100);
+        corrections.learn(spec.clone(), 100, 1000);
         assert_eq!((corrections.of(&spec), corrections.of(&near), corrections.of(&far)), (100, 100, 0));
-        corrections.learn(near, -7);
-        corrections.learn(spec, 50);
+        corrections.learn(near.clone(), -7, 1000);
+        corrections.learn(spec.clone(), 50, 1000);
         assert_eq!((corrections.of(&spec), corrections.of(&near), corrections.of(&far)), (50, -7, -7));
+    }
+
+    #[test]
+    fn a_lever_that_may_be_at_fault_is_doubted_wherever_it_is() {
+        let both = with(Spec { chunks: Some(8), ..SPEC }, &[Trait::Parts, Trait::ChunkedLoss, OFFLOAD]);
+        let chunked = with(Spec { chunks: Some(8), prepared: 3, ..SPEC }, &[Trait::ChunkedLoss]);
+        let offloaded = with(Spec { prepared: 4, half_state: true, ..SPEC }, &[Trait::HalfState, OFFLOAD]);
+        let parts = with(SPEC, &[Trait::Parts]);
+        let mut corrections = Corrections::default();
+        corrections.learn(both, 400, 1000);
+        let of = |corrections: &Corrections| [&chunked, &offloaded, &parts].map(|one| corrections.of(one));
+        assert_eq!(of(&corrections), [400, 400, 0]);
+        // A trace clears one of the two: the other is left.
+        corrections.learn(chunked.clone(), 3, 1000);
+        assert_eq!(of(&corrections), [3, 400, 0]);
+        assert_eq!(corrections.doubted(), [Treatment::Offload]);
+        assert_eq!(subsets(&corrections.doubted()), [vec![], vec![Treatment::Offload]]);
     }
 }

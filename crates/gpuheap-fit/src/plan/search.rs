@@ -14,7 +14,7 @@ use crate::levers::checkpoint::{Treatment, costly_ops, treat};
 use crate::levers::{Lever, OptimizerForm, ShardForm, accumulate, loss, optimizer, shard};
 use crate::plan::Chain;
 use crate::plan::asked::{chunks_of, conf_of, force, form_of, shard_of, undo};
-use crate::plan::corrections::Corrections;
+use crate::plan::corrections::{Combination, Corrections, Trait, kinds_in, subsets};
 use crate::plan::prepare::{Limits, Prepared, Variant, prepare, shard_in};
 use crate::plan::ranks::{self, Beside, goes_with};
 use crate::program::Program;
@@ -30,6 +30,14 @@ const TIGHTER: usize = 8;
 const CONFS: [&str; 2] = ["", "expandable_segments:True"];
 /// What the search steps the budget by, in bytes, when it looks for the smallest.
 const GRAIN: u64 = 16 << 20;
+
+/// Which plans are looked at.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Scope {
+    All,
+    /// Those whose every lever has an exact rule.
+    Plain,
+}
 
 /// A combination of all levers but those of blocks.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -90,13 +98,6 @@ pub struct Found {
     conf: String,
 }
 
-impl Found {
-    /// What it takes of a device beside the context, in bytes.
-    fn needs(&self) -> u64 {
-        self.replayed.reserved.saturating_add(self.exchanges)
-    }
-}
-
 /// Searches.
 #[derive(Debug)]
 pub struct Planner<'a> {
@@ -107,6 +108,8 @@ pub struct Planner<'a> {
     confs: Vec<(String, Config)>,
     candidates: Vec<Candidate>,
     corrections: Corrections,
+    /// What is left out of chains of blocks, by turns: treatments that traces have cast doubt on.
+    doubted: Vec<Vec<Treatment>>,
 }
 
 impl<'a> Planner<'a> {
@@ -133,6 +136,7 @@ impl<'a> Planner<'a> {
             confs,
             candidates: Vec::new(),
             corrections: Corrections::default(),
+            doubted: vec![Vec::new()],
         };
         planner.check_set()?;
         Ok(planner)
@@ -236,14 +240,27 @@ impl<'a> Planner<'a> {
     /// The fastest plan that reserves at most `cap` bytes. Of equally fast ones, the one with fewer levers.
     #[must_use]
     pub fn fastest(&self, cap: u64) -> Option<Found> {
+        self.fastest_of(cap, Scope::All)
+    }
+
+    /// The same of plans whose every lever has an exact rule.
+    #[must_use]
+    pub fn fastest_plain(&self, cap: u64) -> Option<Found> {
+        self.fastest_of(cap, Scope::Plain)
+    }
+
+    fn fastest_of(&self, cap: u64, scope: Scope) -> Option<Found> {
         let mut best: Option<Found> = None;
         for (index, candidate) in self.candidates.iter().enumerate() {
+            if !self.is_in(scope, candidate) {
+                continue;
+            }
             // What is no faster than a plan in hand is not worth a look.
             if best.as_ref().is_some_and(|best| candidate.base_us > best.time.total_us * 1.0001) {
                 break;
             }
             for (conf, config) in &self.confs {
-                let Some(found) = self.within(index, conf, config, cap) else { continue };
+                let Some(found) = self.within(index, conf, config, cap, scope) else { continue };
                 let better = best.as_ref().is_none_or(|best| {
                     let gain = best.time.total_us - found.time.total_us;
                     // A thousandth of the time is not worth another lever.
@@ -261,19 +278,36 @@ impl<'a> Planner<'a> {
     /// The least that any plan reserves, and that plan.
     #[must_use]
     pub fn smallest(&self) -> Option<Found> {
+        self.smallest_of(Scope::All)
+    }
+
+    /// The same of plans whose every lever has an exact rule.
+    #[must_use]
+    pub fn smallest_plain(&self) -> Option<Found> {
+        self.smallest_of(Scope::Plain)
+    }
+
+    fn smallest_of(&self, scope: Scope) -> Option<Found> {
         let mut best: Option<Found> = None;
-        let mut order: Vec<(u64, u64, usize)> = Vec::new();
-        for (index, candidate) in self.candidates.iter().enumerate() {
-            let missed = self.corrections.of(&candidate.spec);
-            let least = Self::least_alive(candidate);
-            order.extend(least.map(|least| (least.saturating_add_signed(missed), least, index)));
+        let mut order: Vec<(u64, u64, usize, usize)> = Vec::new();
+        let chains: Vec<(usize, Chain)> = self
+            .candidates
+            .iter()
+            .enumerate()
+            .filter(|(_, candidate)| self.is_in(scope, candidate))
+            .flat_map(|(index, candidate)| self.chains(candidate, scope).into_iter().map(move |chain| (index, chain)))
+            .collect();
+        for (at, (index, chain)) in chains.iter().enumerate() {
+            let missed = self.least_missed(self.candidates[*index].spec, chain);
+            let least = Self::least_alive(chain);
+            order.extend(least.map(|least| (least.saturating_add_signed(missed), least, *index, at)));
         }
         order.sort_unstable();
-        for (corrected, least, index) in order {
+        for (corrected, least, index, at) in order {
             if best.as_ref().is_some_and(|best| self.needs(best) <= corrected) {
                 break;
             }
-            let Some(solved) = self.candidates[index].chain.solve(least, 1.0) else { continue };
+            let Some(solved) = chains[at].1.solve(least, 1.0) else { continue };
             for (conf, config) in &self.confs {
                 let Some(found) = self.found(index, &solved.treatments, solved.optimal, conf, config) else { continue };
                 if best.as_ref().is_none_or(|best| self.needs(&found) < self.needs(best)) {
@@ -284,19 +318,24 @@ impl<'a> Planner<'a> {
         best
     }
 
-    /// A plan, traced as it will run, reserves `reserved` bytes: the next plans of its combination count on the difference.
+    /// A plan, traced as it will run, reserves `reserved` bytes: the next plans of its combination count on the difference,
+    /// and so do those that share levers which may be at fault.
     pub fn correct(&mut self, found: &Found, reserved: u64) {
         let missed = i128::from(reserved) - i128::from(found.replayed.reserved);
         let missed = i64::try_from(missed).unwrap_or(if missed > 0 { i64::MAX } else { i64::MIN });
         if let Some(candidate) = self.candidates.get(found.index) {
-            self.corrections.learn(candidate.spec, missed);
+            let combination = self.combination(candidate.spec, &kinds_in(&found.treatments));
+            self.corrections.learn(combination, missed, reserved);
+            self.doubted = subsets(&self.corrections.doubted());
         }
     }
 
     /// The bytes that a plan reserves, as far as traces of others have corrected the rules.
     #[must_use]
     pub fn reserved(&self, found: &Found) -> u64 {
-        let missed = self.candidates.get(found.index).map_or(0, |candidate| self.corrections.of(&candidate.spec));
+        let missed = self.candidates.get(found.index).map_or(0, |candidate| {
+            self.corrections.of(&self.combination(candidate.spec, &kinds_in(&found.treatments)))
+        });
         found.replayed.reserved.saturating_add_signed(missed)
     }
 
@@ -542,26 +581,71 @@ impl<'a> Planner<'a> {
         Some(treat(&program, &uses, &blocks, treatments, self.device).program)
     }
 
-    /// The best choice for the blocks of a combination whose replay reserves at most `cap` bytes.
-    fn within(&self, index: usize, conf: &str, config: &Config, cap: u64) -> Option<Found> {
-        let missed = self.corrections.of(&self.candidates[index].spec);
-        let cap = cap.checked_add_signed(missed.checked_neg()?)?;
-        let mut target = cap;
-        for _ in 0..TIGHTER {
-            let found = self.solved(index, conf, config, target)?;
-            if found.needs() <= cap {
-                return Some(found);
-            }
-            // More is reserved than is alive: leave as much room again.
-            target = target.checked_sub((found.needs() - cap).max(GRAIN))?;
+    /// A combination with treatments of blocks, and the levers in it that go by rules.
+    fn combination(&self, spec: Spec, kinds: &[Treatment]) -> Combination {
+        let mut traits = Vec::new();
+        traits.extend((self.prepared[spec.prepared].factor > 1).then_some(Trait::Parts));
+        traits.extend(spec.form.map(Trait::Form));
+        traits.extend(spec.half_state.then_some(Trait::HalfState));
+        traits.extend(spec.offload.then_some(Trait::StateOnHost));
+        traits.extend(spec.chunks.map(|_| Trait::ChunkedLoss));
+        traits.extend(spec.shard.map(|_| Trait::Shard));
+        traits.extend(kinds.iter().map(|&kind| Trait::Treated(kind)));
+        Combination { spec, traits }
+    }
+
+    fn is_in(&self, scope: Scope, candidate: &Candidate) -> bool {
+        scope == Scope::All || self.combination(candidate.spec, &[]).traits.iter().all(|one| one.is_exact())
+    }
+
+    /// The chain of blocks of a combination, as it is and without treatments that are in doubt: rules for them are wrong by
+    /// more than for the others, so that both are solved with a budget of their own.
+    fn chains(&self, candidate: &Candidate, scope: Scope) -> Vec<Chain> {
+        let chain = &candidate.chain;
+        if scope == Scope::Plain {
+            return vec![chain.without(&[Treatment::Selective, Treatment::Offload])];
         }
-        None
+        let mut chains: Vec<Chain> = Vec::new();
+        for without in &self.doubted {
+            let chain = chain.without(without);
+            if !chains.contains(&chain) {
+                chains.push(chain);
+            }
+        }
+        chains
+    }
+
+    /// What rules miss at least, whichever treatments of a chain are chosen.
+    fn least_missed(&self, spec: Spec, chain: &Chain) -> i64 {
+        let all: Vec<Treatment> = chain.links.iter().flat_map(|link| &link.choices).map(|one| one.treatment).collect();
+        let kinds = subsets(&kinds_in(&all)).into_iter();
+        kinds.map(|kinds| self.corrections.of(&self.combination(spec, &kinds))).min().unwrap_or(0)
+    }
+
+    /// The best choice for the blocks of a combination whose replay reserves at most `cap` bytes.
+    fn within(&self, index: usize, conf: &str, config: &Config, cap: u64, scope: Scope) -> Option<Found> {
+        let candidate = &self.candidates[index];
+        let chains = self.chains(candidate, scope);
+        let found = chains.iter().filter_map(|chain| {
+            let missed = self.least_missed(candidate.spec, chain);
+            let mut target = cap.checked_add_signed(missed.checked_neg()?)?;
+            for _ in 0..TIGHTER {
+                let found = self.solved(index, chain, conf, config, target)?;
+                let needs = self.needs(&found);
+                if needs <= cap {
+                    return Some(found);
+                }
+                // More is reserved than is alive: leave as much room again.
+                target = target.checked_sub((needs - cap).max(GRAIN))?;
+            }
+            None
+        });
+        found.min_by(|one, other| one.time.total_us.total_cmp(&other.time.total_us))
     }
 
     /// The best choice for the blocks of a combination with which no more than `target` bytes are alive. What copies
     /// beside the work cost is no sum over blocks: they are weighed as if they were hidden, and as if they were not.
-    fn solved(&self, index: usize, conf: &str, config: &Config, target: u64) -> Option<Found> {
-        let chain = &self.candidates[index].chain;
+    fn solved(&self, index: usize, chain: &Chain, conf: &str, config: &Config, target: u64) -> Option<Found> {
         let weights: &[f64] = if chain.offloads() { &[HIDDEN, 1.0] } else { &[1.0] };
         let choices = weights.iter().filter_map(|&weight| chain.solve(target, weight));
         let found = choices.filter_map(|solved| {
@@ -652,8 +736,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The least that is alive at the peak of a combination, whatever is done to its blocks; to the grain of the search.
-    fn least_alive(candidate: &Candidate) -> Option<u64> {
-        let chain = &candidate.chain;
+    fn least_alive(chain: &Chain) -> Option<u64> {
         let most = chain.links.iter().map(|link| link.before).max().unwrap_or(0).max(chain.waiting).max(chain.outside);
         let within = chain.links.iter().flat_map(|link| &link.choices).map(|choice| choice.within).max().unwrap_or(0);
         let mut enough = most.max(within).div_ceil(GRAIN);

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 __all__ = ["Offloader"]
@@ -191,5 +192,5 @@ def _nothing() -> None:
     return None
 
 
-# Others (sharded, quantized, nested) are more than their storage.
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+# Others (sharded, quantized, nested) are more than their storage. Traces have fake tensors, moved as in a run.
+_PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
