@@ -1,9 +1,10 @@
 """Levers applied to small models on the CPU: results as without them, checks before changes, changes taken back."""
 
-from __future__ import annotations
+from __future__ import gc
 
 import copy
 import io
+import weakref
 from typing import Any
 
 import pytest
@@ -124,6 +125,19 @@ def test_a_lever_that_rounds_stays_near(levers: Levers, off: float) -> None:
     losses, _, _ = run(levers)
     assert losses == pytest.approx(expected, rel=off, abs=off)
     assert losses != expected or levers[0]["lever"] == "loss"
+
+
+@pytest.mark.parametrize(
+    "levers",
+    [*EXACT, *(levers for levers, _ in NEAR)],
+    ids=lambda levers: "+".join(f"{x['lever']}-{x.get('form', '')}" for x in levers),
+)
+def test_a_model_that_is_dropped_is_gone(levers: Levers) -> None:
+    _, applied, _ = run(levers, steps=2)
+    left = [weakref.ref(applied.model), weakref.ref(applied.optimizer), weakref.ref(next(applied.model.parameters()))]
+    del applied
+    gc.collect()
+    assert [one() for one in left] == [None] * 3
 
 
 def test_names_of_weights_stay() -> None:

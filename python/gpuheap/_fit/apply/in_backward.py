@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import Any
 
 import torch
@@ -37,12 +38,17 @@ def apply(target: Target, optimizer: Any) -> None:
     have nothing left to do, but run the optimizer's hooks and count for schedulers.
     """
     step = plain_step(optimizer)
+    # A parameter keeps its hooks where Python's collector does not see them: what they held would never go.
+    kept = weakref.ref(optimizer)
     # The backward pass of several devices has a thread for each.
     lock = threading.Lock()
 
     def step_one(parameter: Any) -> None:
-        with lock, torch.no_grad(), only(optimizer, [parameter]):
-            step(optimizer)
+        own = kept()
+        if own is None:
+            return
+        with lock, torch.no_grad(), only(own, [parameter]):
+            step(own)
         parameter.grad = None
 
     for group in optimizer.param_groups:
