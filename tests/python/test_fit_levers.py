@@ -1,8 +1,9 @@
 """Levers applied to small models on the CPU: results as without them, checks before changes, changes taken back."""
 
-from __future__ import gc
+from __future__ import annotations
 
 import copy
+import gc
 import io
 import weakref
 from typing import Any
