@@ -29,9 +29,20 @@ pub(super) enum Trait {
 }
 
 impl Trait {
-    /// Whether its rule only leaves out or repeats what the trace has, and is blamed last.
+    /// Whether its rule only leaves out or repeats what the trace has.
     pub(super) fn is_exact(self) -> bool {
-        matches!(self, Self::Parts | Self::Form(OptimizerForm::Fused) | Self::Treated(Treatment::Recompute))
+        self.trust() > 0
+    }
+
+    /// How late it is blamed: the batch in parts was traced at two sizes, a fused optimizer has one call for many, whole
+    /// blocks made again have all calls of the trace twice.
+    fn trust(self) -> u8 {
+        match self {
+            Self::Parts => 3,
+            Self::Form(OptimizerForm::Fused) => 2,
+            Self::Treated(Treatment::Recompute) => 1,
+            _ => 0,
+        }
     }
 }
 
@@ -67,6 +78,13 @@ pub(super) struct Corrections {
     known: Vec<Known>,
 }
 
+impl Known {
+    /// Whether a plan that fits by rules may not fit.
+    fn is_wrong(&self) -> bool {
+        self.missed > 0 && !self.is_right
+    }
+}
+
 impl Corrections {
     /// A plan of this combination reserves `reserved` bytes, `missed` more than rules say.
     pub(super) fn learn(&mut self, of: Combination, missed: i64, reserved: u64) {
@@ -80,7 +98,7 @@ impl Corrections {
         if let Some(exact) = self.known.iter().rev().find(|known| known.of == *combination) {
             return exact.missed;
         }
-        let blamed = self.known.iter().filter(|known| known.missed > 0 && !known.is_right);
+        let blamed = self.known.iter().filter(|known| known.is_wrong());
         let blamed = blamed.filter(|known| self.suspects(known).iter().any(|one| combination.traits.contains(one)));
         let near = self.known.iter().rev().find(|known| {
             let suspects = self.suspects(known);
@@ -92,18 +110,28 @@ impl Corrections {
 
     /// Treatments of blocks that may be at fault where rules missed something.
     pub(super) fn doubted(&self) -> Vec<Treatment> {
-        let wrong = self.known.iter().filter(|known| known.missed > 0 && !known.is_right);
+        let wrong = self.known.iter().filter(|known| known.is_wrong());
         let suspects: Vec<Trait> = wrong.flat_map(|known| self.suspects(known)).collect();
         KINDS.into_iter().filter(|&kind| suspects.contains(&Trait::Treated(kind))).collect()
     }
 
-    /// The levers that may be at fault for what a trace found: those that no trace has shown to be right; if there are
-    /// others, none whose rule is exact.
+    /// The levers that may be at fault for what a trace found: those that no trace has shown to be right, or of those the
+    /// ones that are wrong by themselves; of several the ones whose rules are trusted least.
     fn suspects(&self, known: &Known) -> Vec<Trait> {
+        let open = self.open(known);
+        let alone = |one: &Trait| self.known.iter().any(|other| other.is_wrong() && self.open(other) == [*one]);
+        let guilty: Vec<Trait> = open.iter().copied().filter(alone).collect();
+        if !guilty.is_empty() {
+            return guilty;
+        }
+        let least = open.iter().map(|one| one.trust()).min();
+        open.into_iter().filter(|one| Some(one.trust()) == least).collect()
+    }
+
+    /// The levers of a combination that no trace has shown to be right.
+    fn open(&self, known: &Known) -> Vec<Trait> {
         let is_cleared = |one: &Trait| self.known.iter().any(|other| other.is_right && other.of.traits.contains(one));
-        let open: Vec<Trait> = known.of.traits.iter().copied().filter(|one| !is_cleared(one)).collect();
-        let (exact, others): (Vec<Trait>, Vec<Trait>) = open.into_iter().partition(|one| one.is_exact());
-        if others.is_empty() { exact } else { others }
+        known.of.traits.iter().copied().filter(|one| !is_cleared(one)).collect()
     }
 }
 

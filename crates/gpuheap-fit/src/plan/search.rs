@@ -601,10 +601,8 @@ impl<'a> Planner<'a> {
     /// The chain of blocks of a combination, as it is and without treatments that are in doubt: rules for them are wrong by
     /// more than for the others, so that both are solved with a budget of their own.
     fn chains(&self, candidate: &Candidate, scope: Scope) -> Vec<Chain> {
-        let chain = &candidate.chain;
-        if scope == Scope::Plain {
-            return vec![chain.without(&[Treatment::Selective, Treatment::Offload])];
-        }
+        let plain = candidate.chain.without(&[Treatment::Selective, Treatment::Offload]);
+        let chain = if scope == Scope::Plain { &plain } else { &candidate.chain };
         let mut chains: Vec<Chain> = Vec::new();
         for without in &self.doubted {
             let chain = chain.without(without);
