@@ -362,8 +362,8 @@ impl<'a> Frame<'a> {
         if !self.options.timelines {
             return None;
         }
-        let planned = found.and_then(|found| planner.timeline(Some(found)));
-        Some(Timelines { baseline: planner.timeline(None)?, planned })
+        let with = found.and_then(|found| planner.timeline(Some(found)));
+        Some(Timelines { baseline: planner.timeline(None)?, planned: with })
     }
 
     fn notes(&self) -> Vec<String> {

@@ -44,7 +44,7 @@ impl Column {
 }
 
 /// What of a cell goes on below it.
-struct Parts {
+struct Overflow {
     start: usize,
     role: Role,
     parts: Vec<String>,
@@ -75,7 +75,7 @@ impl Page {
             self.line(head.with(Role::Faint, columns[last].title));
         }
         for row in rows {
-            let mut more: Vec<Parts> = Vec::new();
+            let mut more: Vec<Overflow> = Vec::new();
             let mut line = Line::of(Role::Plain, "  ");
             for (&at, &width) in fixed.iter().zip(&widths) {
                 let start = line.width();
@@ -84,7 +84,7 @@ impl Page {
                         let mut parts = text::wrap(&self.folded(text), width, width).into_iter();
                         let first = parts.next().unwrap_or_default();
                         self.cell(&mut line, &Cell::Text(*role, first), width);
-                        more.push(Parts { start, role: *role, parts: parts.collect() });
+                        more.push(Overflow { start, role: *role, parts: parts.collect() });
                     }
                     Some(cell) => self.cell(&mut line, cell, width),
                     None => continue,
@@ -96,7 +96,7 @@ impl Page {
                     let start = line.width();
                     let mut parts = text::wrap(&self.folded(text), room, room).into_iter();
                     self.line(line.with(*role, &parts.next().unwrap_or_default()));
-                    more.push(Parts { start, role: *role, parts: parts.collect() });
+                    more.push(Overflow { start, role: *role, parts: parts.collect() });
                 }
                 Some(cell) => {
                     self.cell(&mut line, cell, room);
@@ -109,7 +109,7 @@ impl Page {
     }
 
     /// What did not fit into the first line of a row, each column below its own.
-    fn rest(&mut self, columns: &[Parts]) {
+    fn rest(&mut self, columns: &[Overflow]) {
         let lines = columns.iter().map(|column| column.parts.len()).max().unwrap_or(0);
         for number in 0..lines {
             let mut line = Line::new();
