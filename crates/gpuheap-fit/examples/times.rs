@@ -22,7 +22,8 @@ fn main() {
         let set: Vec<Lever> = serde_json::from_slice(&std::fs::read(levers).unwrap()).unwrap();
         let limits =
             Limits { gpus: 1, batch: batch.parse().ok(), set, without: vec!["all".to_owned()], ..Limits::default() };
-        let options = FitOptions { device, calibration: None, budget: Some(1 << 50), limits, front: false, timelines: false };
+        let options =
+            FitOptions { device, calibration: None, budget: Some(1 << 50), limits, front: false, timelines: false };
         let found = fit(&variants(traces.iter().map(read).collect()).unwrap(), &options, &mut |_, _| ()).unwrap();
         println!("{:.0} {:.0}", found.step_us, found.baseline.step_us);
         return;
