@@ -156,7 +156,8 @@ class FakeCuda(FakeTensorMode):  # type: ignore[misc]
         if getattr(func, "overloadpacket", None) is not _aten.set_:
             return super().dispatch(func, types, args, kwargs or {})
         # PyTorch remembers results by what they were asked with, and would keep the storages alive for good.
-        before, self.cache_enabled = self.cache_enabled, False
+        before: bool = self.cache_enabled
+        self.cache_enabled = False
         try:
             return super().dispatch(func, types, args, kwargs or {})
         finally:

@@ -58,7 +58,7 @@ fn work_of_streams_overlaps_unless_one_waits() {
     let mut beside = waiting.clone();
     beside.events.retain(|event| !matches!(event, gpuheap_fit::trace::Event::Wait(..)));
     let part = time(&beside) / time(&together);
-    assert!((0.5 - 1e-6..0.6).contains(&part), "both at once, but for what it takes to start them: {part}");
+    assert!((0.5 - 1e-6..0.7).contains(&part), "both at once, but for what a step takes to begin: {part}");
 }
 
 #[test]
