@@ -1,7 +1,7 @@
 //! How long a step takes.
 //!
-//! A kernel takes as long as its arithmetic or its traffic, whichever is longer ([`kernel`]). The program starts kernels
-//! one after another ([`host`]) while the device works, so the step is followed call by call ([`queue`]): where the
+//! A kernel takes as long as its arithmetic or its traffic, whichever is longer (`kernel`). The program starts kernels
+//! one after another (`host`) while the device works, so the step is followed call by call (`queue`): where the
 //! program is slower the device waits, and what is lost in one phase is not made up for in another.
 
 mod host;

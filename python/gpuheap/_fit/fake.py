@@ -92,6 +92,8 @@ def prepare_engine() -> None:
 class FakeCuda(FakeTensorMode):  # type: ignore[misc]
     """Runs every operator on fake tensors and tells a recorder of storages on the GPU that come and go."""
 
+    cache_enabled: bool
+
     def __init__(self, recorder: Recorder, intercept: Intercept | None = None) -> None:
         """``intercept`` is asked first what an operator's result is; `NotImplemented` leaves it to PyTorch."""
         super().__init__(allow_fallback_kernels=False, allow_non_fake_inputs=True)
@@ -156,8 +158,7 @@ class FakeCuda(FakeTensorMode):  # type: ignore[misc]
         if getattr(func, "overloadpacket", None) is not _aten.set_:
             return super().dispatch(func, types, args, kwargs or {})
         # PyTorch remembers results by what they were asked with, and would keep the storages alive for good.
-        before: bool = self.cache_enabled
-        self.cache_enabled = False
+        before, self.cache_enabled = self.cache_enabled, False
         try:
             return super().dispatch(func, types, args, kwargs or {})
         finally:
