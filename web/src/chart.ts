@@ -233,3 +233,13 @@ export function span(low: number, high: number, fromZero: boolean): [number, num
   const top = Math.max(high ?? 0, bottom + 1);
   return [bottom, top + (top - bottom) * 0.04];
 }
+
+/** What a drag over a chart selects, from one place of the x axis to another; less than a few pixels is none. */
+export function selecting(select: (from: number, to: number) => void): (plot: uPlot) => void {
+  return (plot) => {
+    const { left, width } = plot.select;
+    if (width < 5) return;
+    plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    select(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"));
+  };
+}

@@ -3,13 +3,13 @@
 import "uplot/dist/uPlot.min.css";
 import "./style.css";
 import { App } from "./app.js";
+import { begin } from "./begin.js";
 import { h } from "./dom.js";
 import { readLink } from "./link.js";
 import { load } from "./load.js";
 import { Model } from "./model.js";
 import { sourceOf } from "./source.js";
 import { onPrint } from "./print.js";
-import { startTheme } from "./theme.js";
 import { aboutView } from "./views/about.js";
 import { findings } from "./views/findings.js";
 import { flameView } from "./views/flame.js";
@@ -89,14 +89,4 @@ function painted(): Promise<void> {
   });
 }
 
-const main = document.getElementById("gpuheap");
-if (main) {
-  startTheme();
-  start(main).catch((error: unknown) => {
-    const text = error instanceof Error ? error.message : String(error);
-    main.replaceChildren(
-      h("div", { class: "failure", role: "alert" }, h("h1", {}, "Nothing to show"), h("p", {}, text)),
-    );
-    document.documentElement.setAttribute("data-ready", "failed");
-  });
-}
+begin(start);

@@ -1,7 +1,7 @@
 /** One timeline as a chart: areas by class over the context, reserved memory, the budget, phases and the peak. */
 
 import uPlot from "uplot";
-import { bytesAxis, xAxis } from "../chart.js";
+import { bytesAxis, selecting, xAxis } from "../chart.js";
 import * as format from "../format.js";
 import { classFill, ink } from "../paint.js";
 import { stacked } from "../stack.js";
@@ -81,14 +81,7 @@ export function makePlot(
         { label: "reserved", stroke: () => ink("--ink"), width: 1.5, points: { show: false }, ...paths },
       ] as uPlot.Series[],
       hooks: {
-        setSelect: [
-          (self) => {
-            const { left, width } = self.select;
-            if (width < 5) return;
-            self.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-            hooks.select(self.posToVal(left, "x"), self.posToVal(left + width, "x"));
-          },
-        ],
+        setSelect: [selecting(hooks.select)],
         setCursor: [hooks.cursor],
         draw: [
           (self) => {

@@ -1,15 +1,15 @@
 /** The keys of the page of a plan. */
 
-import { button, h } from "../dom.js";
+import { keysDialog, type Rows } from "../keys.js";
 import type { Timelines } from "./timeline.js";
 
-const KEYS: [string, string][] = [
+const KEYS: Rows = [
   ["?", "this help"],
   ["1 … 9", "go to a part of the page"],
   ["p", "pick the moment that binds"],
 ];
 
-const CHARTS: [string, string][] = [
+const CHARTS: Rows = [
   [
     "Timeline",
     "← → move (with Shift farther), Enter picks, p goes to the moment that binds, + − zoom, 0 or double click shows all, a drag zooms",
@@ -17,27 +17,7 @@ const CHARTS: [string, string][] = [
   ["Time by budget", "Tab goes from point to point"],
 ];
 
-export function helpDialog(): HTMLDialogElement {
-  const list = (rows: [string, string][], code: boolean) =>
-    h(
-      "dl",
-      { class: "facts" },
-      ...rows.map(([key, text]) => h("div", {}, h("dt", {}, code ? h("kbd", {}, key) : key), h("dd", {}, text))),
-    );
-  const dialog = h(
-    "dialog",
-    { "aria-labelledby": "help-title" },
-    h("h2", { id: "help-title" }, "Keys"),
-    list(KEYS, true),
-    list(CHARTS, false),
-    h(
-      "p",
-      { class: "buttons" },
-      button("Close", () => dialog.close()),
-    ),
-  );
-  return dialog;
-}
+export const helpDialog = (): HTMLDialogElement => keysDialog(KEYS, CHARTS);
 
 /** Keys that work everywhere but in fields. */
 export function keys(sections: HTMLElement[], timelines: Timelines, help: () => void): void {

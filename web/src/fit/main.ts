@@ -3,11 +3,12 @@
 import "uplot/dist/uPlot.min.css";
 import "../style.css";
 import "./fit.css";
+import { begin } from "../begin.js";
 import { button, h } from "../dom.js";
 import * as format from "../format.js";
 import { load } from "../load.js";
 import { onPrint } from "../print.js";
-import { startTheme, themeChoice } from "../theme.js";
+import { themeChoice } from "../theme.js";
 import { fillNavigation } from "../views/navigation.js";
 import type { Part } from "../views/section.js";
 import { aboutView } from "./about.js";
@@ -80,14 +81,4 @@ function reveal(): void {
   place.focus({ preventScroll: true });
 }
 
-const main = document.getElementById("gpuheap");
-if (main) {
-  startTheme();
-  start(main).catch((error: unknown) => {
-    const text = error instanceof Error ? error.message : String(error);
-    main.replaceChildren(
-      h("div", { class: "failure", role: "alert" }, h("h1", {}, "Nothing to show"), h("p", {}, text)),
-    );
-    document.documentElement.setAttribute("data-ready", "failed");
-  });
-}
+begin(start);

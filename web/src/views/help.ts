@@ -1,10 +1,10 @@
 /** The keys of the page. */
 
 import type { App } from "../app.js";
-import { button, h } from "../dom.js";
+import { keysDialog, type Rows } from "../keys.js";
 import type { MomentName } from "../page.js";
 
-const KEYS: [string, string][] = [
+const KEYS: Rows = [
   ["?", "this help"],
   ["1 … 9", "go to a part of the page"],
   ["p r o e", "pick the peak, the peak of reserved memory, the failed allocation, the end"],
@@ -12,7 +12,7 @@ const KEYS: [string, string][] = [
   ["Esc", "select no site; in the flame graph and the segment map: zoom out"],
 ];
 
-const CHARTS: [string, string][] = [
+const CHARTS: Rows = [
   [
     "Timeline",
     "← → move, Enter picks, + − zoom, 0 or double click shows all, Shift with ← → or with a drag pans, a drag zooms; the wheel zooms after a click, or with Ctrl",
@@ -24,27 +24,7 @@ const CHARTS: [string, string][] = [
   ],
 ];
 
-export function helpDialog(): HTMLDialogElement {
-  const list = (rows: [string, string][], code: boolean) =>
-    h(
-      "dl",
-      { class: "facts" },
-      ...rows.map(([key, text]) => h("div", {}, h("dt", {}, code ? h("kbd", {}, key) : key), h("dd", {}, text))),
-    );
-  const dialog = h(
-    "dialog",
-    { "aria-labelledby": "help-title" },
-    h("h2", { id: "help-title" }, "Keys"),
-    list(KEYS, true),
-    list(CHARTS, false),
-    h(
-      "p",
-      { class: "buttons" },
-      button("Close", () => dialog.close()),
-    ),
-  );
-  return dialog;
-}
+export const helpDialog = (): HTMLDialogElement => keysDialog(KEYS, CHARTS);
 
 /** Keys that work everywhere but in fields. */
 export function globalKeys(app: App, sections: HTMLElement[], help: () => void): void {

@@ -1,7 +1,7 @@
 /** The chart itself: areas by class, reserved memory and the limit as lines. */
 
 import uPlot from "uplot";
-import { bytesAxis, span, xAxis } from "../../chart.js";
+import { bytesAxis, selecting, span, xAxis } from "../../chart.js";
 import type { Model, Timeline } from "../../model.js";
 import { classFill, ink } from "../../paint.js";
 import { thinned } from "../../span.js";
@@ -77,14 +77,7 @@ export function plot(
         line("site", "--accent", 2.5, [2, 2]),
       ] as uPlot.Series[],
       hooks: {
-        setSelect: [
-          (self) => {
-            const { left, width } = self.select;
-            if (width < 5) return;
-            self.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
-            hooks.select(self.posToVal(left, "x"), self.posToVal(left + width, "x"));
-          },
-        ],
+        setSelect: [selecting(hooks.select)],
         setCursor: [hooks.cursor],
         draw: [
           (self) => {
