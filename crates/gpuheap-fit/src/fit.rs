@@ -1,31 +1,22 @@
 //! The answer: whether it fits, and what to do if it does not.
 
+mod frame;
+mod front;
 mod options;
+mod planned;
 mod report;
 
 use crate::blocks::{Uses, blocks};
-use crate::cost::StepTime;
 use crate::error::Error;
-use crate::exchange;
-use crate::holders::holders;
-use crate::levers::{Lever, code};
+use crate::levers::Lever;
 use crate::plan::{Found, Planner, Variant, normalizes_over_batches};
-use crate::program::Program;
-use crate::replay::Replayed;
-use crate::timeline::Timelines;
-use crate::trace::{Class, Event, Phase, Source, Unknown};
+use frame::{Frame, exchanges_of, phases};
 
 pub use options::FitOptions;
 pub use report::{Fit, FitBatch, FrontPoint, Optimality, Peak, PhaseReport, PlannedLever, Verdict};
 
 /// What a fit says it is, as JSON.
 pub const SCHEMA: &str = "gpuheap.fit/1";
-/// How far off a peak can be where nobody verified one on the device.
-const UNVERIFIED: f64 = 0.03;
-/// Holders that are named.
-const HOLDERS: usize = 8;
-/// Points of the front, at most.
-const POINTS: usize = 12;
 
 /// Answers for a model whose traces are `variants`, of which the first is the model as it is. `progress` hears how many of
 /// how many combinations of levers are worked out.
@@ -207,22 +198,6 @@ impl<'a> Fitter<'a> {
     }
 }
 
-/// What exchanges between devices take beside the allocator in a program that was spread over some before its trace.
-fn exchanges_of(program: &Program<'_>, options: &FitOptions) -> u64 {
-    let gpus = program.trace.sharded().map_or(1, |(_, gpus)| gpus);
-    exchange::outside_bytes(program.trace, &options.device, gpus)
-}
-
-fn phases(replayed: &Replayed) -> Vec<PhaseReport> {
-    let report = |phase: &crate::replay::PhasePeak| PhaseReport {
-        step: phase.step,
-        phase: phase.phase,
-        allocated_bytes: phase.allocated,
-        reserved_bytes: phase.reserved,
-    };
-    replayed.phases.iter().map(report).collect()
-}
-
 fn optimality(found: Option<&Found>, combinations: usize, blocks: usize, as_is: bool) -> Optimality {
     if as_is {
         return Optimality { kind: "optimal".to_owned(), over: "nothing has to change".to_owned() };
@@ -238,288 +213,6 @@ fn optimality(found: Option<&Found>, combinations: usize, blocks: usize, as_is: 
     };
     let over = all + if exact { "" } else { ", of which the least promising were left out" };
     Optimality { kind: if exact { "optimal" } else { "bounded" }.to_owned(), over }
-}
-
-/// What all answers about one model have in common.
-struct Frame<'a> {
-    options: &'a FitOptions,
-    source: Source,
-    batch: FitBatch,
-    unknown: Vec<Unknown>,
-    budget: u64,
-    outside: u64,
-    error: f64,
-    unbounded: u64,
-    class: String,
-}
-
-impl<'a> Frame<'a> {
-    fn new(variants: &[Variant], options: &'a FitOptions) -> Self {
-        let trace = variants.first().and_then(|variant| variant.family.largest());
-        let calibration = options.calibration.as_ref().filter(|known| known.is_for(&options.device));
-        let outside = options.device.outside_bytes();
-        let outside = calibration.map(|known| known.context_bytes).filter(|&bytes| bytes > 0).unwrap_or(outside);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of memory")]
-        let memory = options.device.memory_bytes.value as u64;
-        let unknown = trace.map(|trace| trace.unknown.clone()).unwrap_or_default();
-        Self {
-            options,
-            source: trace.map(|trace| trace.source.clone()).unwrap_or_default(),
-            batch: FitBatch { size: options.limits.batch.or(trace.map(|trace| trace.batch.size)).unwrap_or(0) },
-            unbounded: unknown.iter().filter_map(|unknown| unknown.bound_bytes).sum(),
-            unknown,
-            budget: options.budget.unwrap_or(memory),
-            outside,
-            error: calibration.map(|known| known.peak_error).filter(|&error| error > 0.0).unwrap_or(UNVERIFIED),
-            class: trace
-                .and_then(|trace| trace.optimizer.as_ref())
-                .map(|known| known.class.clone())
-                .unwrap_or_default(),
-        }
-    }
-
-    fn device_bytes(&self, replayed: &Replayed, exchanges: u64) -> u64 {
-        replayed.reserved.saturating_add(self.outside).saturating_add(exchanges)
-    }
-
-    /// The most that so many bytes of the device may turn out to be, of which libraries of exchanges have some.
-    fn high(&self, device_bytes: u64, exchanges: u64) -> u64 {
-        let reserved = device_bytes.saturating_sub(self.outside).saturating_sub(exchanges);
-        device_bytes.saturating_add(share(reserved, self.error)).saturating_add(self.unbounded)
-    }
-
-    /// The most reserved bytes whose upper bound keeps to the budget.
-    fn cap(&self) -> Option<u64> {
-        let room = self.budget.checked_sub(self.outside)?.checked_sub(self.unbounded)?;
-        let mut cap = share(room, 1.0 / (1.0 + self.error));
-        // Rounding is not to cost the last byte.
-        while self.high(cap + 1 + self.outside, 0) <= self.budget {
-            cap += 1;
-        }
-        Some(cap)
-    }
-
-    fn peak(&self, program: &Program<'_>, replayed: &Replayed, time: StepTime, exchanges: u64) -> Peak {
-        let device_bytes = self.device_bytes(replayed, exchanges);
-        let (mut phase, mut step, mut open) = (Phase::Setup, 0, Vec::new());
-        for event in &program.events[..=replayed.event.min(program.events.len().saturating_sub(1))] {
-            match *event {
-                Event::Phase(next) => phase = next,
-                Event::Step(number) => step = number,
-                Event::Enter(module, _) => open.push(module),
-                Event::Leave(module, _) => {
-                    if let Some(at) = open.iter().rposition(|&other| other == module) {
-                        open.truncate(at);
-                    }
-                }
-                _ => {}
-            }
-        }
-        Peak {
-            allocated_bytes: replayed.allocated,
-            reserved_bytes: replayed.reserved,
-            device_bytes,
-            low: device_bytes.saturating_sub(share(replayed.reserved, self.error)),
-            high: self.high(device_bytes, exchanges),
-            phase,
-            step,
-            module: open.last().map_or_else(String::new, |&module| program.trace.module_name(module).to_owned()),
-            event: replayed.event,
-            holders: holders(program, replayed.event, HOLDERS),
-            step_us: time.total_us,
-        }
-    }
-
-    fn answer(&self, verdict: Verdict, baseline: Peak, peak: Peak, phases: Vec<PhaseReport>) -> Fit {
-        let limits = &self.options.limits;
-        let step_us = peak.step_us;
-        Fit {
-            schema: SCHEMA.to_owned(),
-            source: self.source.clone(),
-            batch: self.batch,
-            device: self.options.device.name.clone(),
-            gpus: limits.gpus.max(1),
-            verdict,
-            budget_bytes: self.budget,
-            context_bytes: self.outside,
-            conf: limits.conf.clone().unwrap_or_default(),
-            baseline,
-            peak,
-            phases,
-            plan: Vec::new(),
-            step_us,
-            optimality: Optimality { kind: "optimal".to_owned(), over: "nothing has to change".to_owned() },
-            smallest_budget_bytes: None,
-            front: Vec::new(),
-            unknown: self.unknown.clone(),
-            notes: self.notes(),
-            timelines: None,
-        }
-    }
-
-    /// Memory through time as it is and with a plan, where that was asked for.
-    fn timelines(&self, planner: &Planner<'_>, found: Option<&Found>) -> Option<Timelines> {
-        if !self.options.timelines {
-            return None;
-        }
-        let with = found.and_then(|found| planner.timeline(Some(found)));
-        Some(Timelines { baseline: planner.timeline(None)?, planned: with })
-    }
-
-    fn notes(&self) -> Vec<String> {
-        let mut notes = self.source.notes.clone();
-        let unbounded = self.unknown.iter().filter(|unknown| unknown.bound_bytes.is_none());
-        notes.extend(unbounded.map(|unknown| format!("not in the figures: {} in {}", unknown.what, unknown.place)));
-        let calibrated = self.options.calibration.as_ref().is_some_and(|known| known.is_for(&self.options.device));
-        if !calibrated {
-            notes.push(format!(
-                "times are worked out from the speeds of the {}, not from a run; `--verify` on one makes them right",
-                self.options.device.name
-            ));
-        }
-        notes
-    }
-
-    fn planned(
-        &self,
-        planner: &Planner<'_>,
-        found: &Found,
-        verdict: Verdict,
-        baseline: Peak,
-        traced: Option<&Peak>,
-    ) -> Fit {
-        let peak = match (traced, planner.program(found)) {
-            // The time is by rules: a trace has no operators of a fused optimizer, nor copies.
-            (Some(traced), _) => Peak { step_us: found.time.total_us, ..traced.clone() },
-            (None, Some(program)) => self.peak(&program, &found.replayed, found.time, found.exchanges),
-            (None, None) => baseline.clone(),
-        };
-        let mut fit = self.answer(verdict, baseline, peak, phases(&found.replayed));
-        fit.context_bytes = self.outside.saturating_add(found.exchanges);
-        fit.plan = found
-            .levers
-            .iter()
-            .map(|lever| {
-                let (saves_bytes, costs_us) = planner.share_of(found, lever).unwrap_or((0, 0.0));
-                PlannedLever {
-                    saves_bytes,
-                    costs_us,
-                    what: lever.title(),
-                    why: why(lever).to_owned(),
-                    code: code(lever, &self.class),
-                    lever: lever.clone(),
-                }
-            })
-            .collect();
-        fit
-    }
-
-    /// No plan keeps to the budget: the smallest there is, and the rest on the host, if the budget holds at least what
-    /// operators work on at once.
-    fn too_large(&self, planner: &Planner<'_>, found: &Found, baseline: Peak, traced: Option<&Peak>) -> Fit {
-        let mut fit = self.planned(planner, found, Verdict::DoesNotFit, baseline, traced);
-        let over = fit.peak.high.saturating_sub(self.budget);
-        let program = planner.program(found);
-        let working = program.as_ref().map_or(u64::MAX, largest_call);
-        let may_spill = !self.options.limits.without.iter().any(|name| name == "spill" || name == "all");
-        if may_spill && over > 0 && self.outside.saturating_add(working.saturating_mul(2)) <= self.budget {
-            let lever = Lever::Spill { bytes: over };
-            // What lies on the host is read or written at least once each way in a step.
-            let costs_us = 2.0 * over as f64 / self.options.device.link_bytes_per_second.value.max(1.0) * 1e6;
-            fit.verdict = Verdict::FitsWithSpill;
-            fit.step_us += costs_us;
-            fit.plan.push(PlannedLever {
-                saves_bytes: i64::try_from(over).unwrap_or(i64::MAX),
-                costs_us,
-                what: lever.title(),
-                why: why(&lever).to_owned(),
-                code: code(&lever, &self.class),
-                lever,
-            });
-        }
-        if let Some(program) = program {
-            let weights: u64 = program
-                .slots
-                .iter()
-                .filter(|slot| slot.class == Class::Parameter)
-                .map(crate::program::Slot::rounded)
-                .sum();
-            if weights.saturating_add(self.outside) > self.budget {
-                fit.notes.insert(
-                    0,
-                    format!(
-                        "the parameters alone take {} beside {} of the context",
-                        gpuheap_record::Bytes::new(weights),
-                        gpuheap_record::Bytes::new(self.outside)
-                    ),
-                );
-            }
-        }
-        fit
-    }
-
-    /// Plans for budgets from what the model takes as it is down to the smallest.
-    fn front(&self, planner: &Planner<'_>, most: u64, least: Option<u64>) -> Vec<FrontPoint> {
-        let Some(least) = least else { return Vec::new() };
-        let mut front: Vec<FrontPoint> = Vec::new();
-        let span = most.saturating_sub(least);
-        for point in 0..POINTS as u64 {
-            let budget = most - span * point / (POINTS as u64 - 1);
-            let cap = budget.saturating_sub(self.outside).saturating_sub(self.unbounded);
-            let Some(found) = planner.fastest(share(cap, 1.0 / (1.0 + self.error))) else { continue };
-            let needs = self.high(planner.needs(&found).saturating_add(self.outside), found.exchanges);
-            let step_us = found.time.total_us;
-            // A point that is no faster than one with less memory is on no front.
-            while front.last().is_some_and(|last| last.step_us >= step_us && last.budget_bytes >= needs) {
-                front.pop();
-            }
-            if front.last().is_none_or(|last| needs < last.budget_bytes) {
-                front.push(FrontPoint { budget_bytes: needs, step_us, plan: found.levers });
-            }
-        }
-        front
-    }
-}
-
-/// The most bytes that one call reads and writes.
-fn largest_call(program: &Program<'_>) -> u64 {
-    let trace = program.trace;
-    let size = |call: &crate::trace::Call| {
-        let slots = trace.inputs(call).iter().chain(trace.outputs(call));
-        let mut slots: Vec<u32> = slots.copied().collect();
-        slots.sort_unstable();
-        slots.dedup();
-        // Lists of parameters are worked on piece by piece.
-        let all = || slots.iter().map(|&slot| program.slots[slot as usize].rounded());
-        if slots.len() > 64 { all().max().unwrap_or(0) } else { all().sum() }
-    };
-    trace.calls.iter().map(size).max().unwrap_or(0)
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a size is no larger than it")]
-fn share(bytes: u64, part: f64) -> u64 {
-    (bytes as f64 * part) as u64
-}
-
-fn why(lever: &Lever) -> &'static str {
-    match lever {
-        Lever::Accumulate { .. } => "activations of a part of the batch at a time; the same step",
-        Lever::Allocator { .. } => "less of what is reserved lies idle between blocks",
-        Lever::Autocast { .. } => "products in half the bytes, and faster",
-        Lever::Parameters { .. } => "parameters, gradients and state in half the bytes",
-        Lever::Optimizer { .. } => "no temporaries of the size of all parameters, or gradients that go at once",
-        Lever::OptimizerState { .. } => "the state in half the bytes",
-        Lever::OffloadOptimizer {} => "the state is used once a step: it can wait on the host",
-        Lever::Loss { .. } => "the scores of all words are never there at once",
-        Lever::Checkpoint { .. } => "made again when the backward pass needs them",
-        Lever::SelectiveCheckpoint { .. } => "made again from the results of products, which are kept",
-        Lever::OffloadActivations { .. } => "wait on the host until the backward pass needs them",
-        Lever::Compile { .. } => "the compiler keeps what is costly to make again",
-        Lever::Shard { .. } => "each device holds a part",
-        Lever::Quantize { .. } | Lever::Prune { .. } | Lever::Sparse24 { .. } => "weights in fewer bytes",
-        Lever::InferenceMode {} => "nothing is kept for a backward pass that never comes",
-        Lever::Spill { .. } => "the last resort: what is over lies in host memory, at unchanged addresses",
-    }
 }
 
 impl Planner<'_> {

@@ -10,6 +10,7 @@ mod corrections;
 mod prepare;
 mod ranks;
 mod search;
+mod spec;
 pub mod spread;
 mod variants;
 

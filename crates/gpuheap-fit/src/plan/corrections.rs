@@ -4,7 +4,7 @@
 //! traced. So what a trace finds amiss is held against all combinations that share a lever which may be at fault: one that
 //! no trace has shown to be right.
 
-use super::search::Spec;
+use super::spec::Spec;
 use crate::levers::OptimizerForm;
 use crate::levers::checkpoint::Treatment;
 
