@@ -533,5 +533,6 @@ def test_a_programs_own_step_is_left_to_itself() -> None:
     expected, _, _ = run([])
     torch.manual_seed(1)
     assert [float(applied.step(batch)) for _ in range(3)] == expected
+    model, optimizer, _ = program()
     with pytest.raises(LeverError, match="does its whole step by itself"):
         apply([{"lever": "accumulate", "factor": 2}], model, optimizer, loss=step)
