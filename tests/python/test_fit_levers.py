@@ -174,6 +174,17 @@ def test_without_gradients_nothing_is_kept_or_moved() -> None:
     assert type(output["logits"]) is torch.Tensor
 
 
+def test_a_head_of_any_name_is_held_back_if_the_plan_names_it() -> None:
+    model, optimizer, batch = program()
+    model.head, model.lm_head = model.lm_head, None
+    model.forward = lambda tokens, labels: model.head(model.embedding(tokens))
+    lever = {"lever": "loss", "form": "chunked", "chunks": 4}
+    with pytest.raises(LeverError, match="none was found"):
+        apply([lever], model, optimizer)
+    apply([{**lever, "module": "head"}], model, optimizer)
+    assert "LazyLogits" in repr(model(**batch))
+
+
 def test_held_back_logits_are_logits_for_whoever_looks() -> None:
     model, optimizer, batch = program()
     model.eval()
