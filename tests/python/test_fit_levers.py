@@ -182,7 +182,12 @@ def test_a_head_of_any_name_is_held_back_if_the_plan_names_it() -> None:
     with pytest.raises(LeverError, match="none was found"):
         apply([lever], model, optimizer)
     apply([{**lever, "module": "head"}], model, optimizer)
-    assert "LazyLogits" in repr(model(**batch))
+    logits = model(**batch)
+    assert "LazyLogits" in repr(logits)
+    # Losses flatten what they get: that leaves classes alone.
+    for flat in (logits.flatten(0, 1), torch.flatten(logits, 0, -2), logits.flatten(end_dim=1)):
+        assert "LazyLogits" in repr(flat) and flat.shape == (24, VOCABULARY)
+    assert type(logits.flatten(1)) is torch.Tensor and logits.flatten().shape == (24 * VOCABULARY,)
 
 
 def test_held_back_logits_are_logits_for_whoever_looks() -> None:
