@@ -227,7 +227,9 @@ def work(name: str, steps: int) -> None:
 class Run:
     """A program with gpuheap, or without."""
 
-    def __init__(self, name: str, steps: int, *options: str, shim: bool = True, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, name: str, steps: int, *options: str, shim: bool = True, env: dict[str, str] | None = None
+    ) -> None:
         self.name, self.options, self.shim = name, options, shim
         command = [sys.executable, str(HERE), "work", name, str(steps)]
         if shim:
@@ -236,7 +238,11 @@ class Run:
         settings = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", **(env or {})}
         self.began = time.monotonic()
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
             env={**os.environ, **settings},
         )
         self.errors: list[str] = []
@@ -277,15 +283,23 @@ def gpuheap_command(*arguments: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def measured(name: str, steps: int, *options: str, shim: bool = True, env: dict[str, str] | None = None) -> dict[str, Any]:
+def measured(
+    name: str, steps: int, *options: str, shim: bool = True, env: dict[str, str] | None = None
+) -> dict[str, Any]:
     run = Run(name, steps, *options, shim=shim, env=env)
     found = run.figures()
     errors = run.end()
     times = found.get("ms") or [0.0]
     tail = sorted(times[len(times) // 2 :])
     row = {
-        "name": name, "options": " ".join(options), "shim": shim, "env": env or {}, "seconds": time.monotonic() - run.began,
-        "step_ms": tail[len(tail) // 2], **found, "stderr": errors[-600:],
+        "name": name,
+        "options": " ".join(options),
+        "shim": shim,
+        "env": env or {},
+        "seconds": time.monotonic() - run.began,
+        "step_ms": tail[len(tail) // 2],
+        **found,
+        "stderr": errors[-600:],
     }
     rows.append(row)
     text = found.get("failed") or (
@@ -295,7 +309,7 @@ def measured(name: str, steps: int, *options: str, shim: bool = True, env: dict[
     with_ = f"gpuheap run {row['options']}" if shim else "bare"
     print(f"{name} {env or ''} [{with_}] {row['seconds']:.0f} s: {text}", flush=True)
     if shim:
-        print("   ", errors.strip().splitlines()[-1:] , times, flush=True)
+        print("   ", errors.strip().splitlines()[-1:], times, flush=True)
     return row
 
 
@@ -311,7 +325,12 @@ PLATFORM = {"XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}
 
 def passive() -> None:
     for name, steps, env in (
-        ("bert", 8, {}), ("bert", 8, EXPANDABLE), ("generate", 6, {}), ("jax", 8, {}), ("jax", 8, PLATFORM), ("cupy", 8, {}),
+        ("bert", 8, {}),
+        ("bert", 8, EXPANDABLE),
+        ("generate", 6, {}),
+        ("jax", 8, {}),
+        ("jax", 8, PLATFORM),
+        ("cupy", 8, {}),
     ):
         bare = measured(name, steps, shim=False, env=env)
         with_ = measured(name, steps, env=env)
@@ -329,7 +348,11 @@ def exact() -> None:
     print(f"== exact, again without: {same(bare, again)}", flush=True)
     need = bare.get("reserved", 12 * GIB)
     for env in (EXACT, {**EXACT, **EXPANDABLE}):
-        for options in ((), ("--budget", str(int(need * 0.8)), "--spill", "auto"), ("--budget", str(int(need * 0.6)), "--spill", "auto")):
+        for options in (
+            (),
+            ("--budget", str(int(need * 0.8)), "--spill", "auto"),
+            ("--budget", str(int(need * 0.6)), "--spill", "auto"),
+        ):
             row = measured("bert", 10, *options, env=env)
             print(f"== exact {env} {options}: {same(bare, row)}", flush=True)
 
@@ -357,15 +380,20 @@ def budgets() -> None:
     gpuheap = shutil.which("gpuheap") or "gpuheap"
     both = f"{sys.executable} {HERE} work greedy 40 & {sys.executable} {HERE} work greedy 40 & wait"
     run = subprocess.Popen(
-        [gpuheap, "run", "--budget", "20GiB", "--", "bash", "-c", both], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
+        [gpuheap, "run", "--budget", "20GiB", "--", "bash", "-c", both],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     while run.poll() is None:
         most = max(most, card())
         time.sleep(0.02)
     out, err = run.communicate()
     figures = [line for line in out.splitlines() if line.startswith("FIG")]
-    print(f"== two at 20 GiB: at most {(most - before) / 1024:.2f} GiB by NVML, contexts included; {figures}", flush=True)
+    print(
+        f"== two at 20 GiB: at most {(most - before) / 1024:.2f} GiB by NVML, contexts included; {figures}", flush=True
+    )
     print("\n".join(err.splitlines()[:3]), "...", err.splitlines()[-1:], flush=True)
 
 
@@ -386,7 +414,14 @@ def sleep() -> None:
         start = time.monotonic()
         code, out, err = gpuheap_command("yield", pid)
         print(f"yield: {code} {time.monotonic() - start:.2f} s: {out.strip()} {err.strip()[-300:]}", flush=True)
-        print(subprocess.run(["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader"], capture_output=True, text=True).stdout.strip(), flush=True)
+        print(
+            subprocess.run(
+                ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader"],
+                capture_output=True,
+                text=True,
+            ).stdout.strip(),
+            flush=True,
+        )
         code, out, err = gpuheap_command("wake", pid)
         print(f"wake: {code}: {out.strip()} {err.strip()[-300:]}", flush=True)
         assert run.process.stdin is not None
@@ -411,7 +446,10 @@ def naps(count: int = 50) -> None:
     errors = run.end()
     rows.append({"name": "naps", "count": done, **found, "stderr": errors[-600:]})
     equal = found.get("losses") == bare.get("losses") and found.get("checksum") == bare.get("checksum")
-    print(f"== {done} yields in training: {'the same to the bit' if equal else f'OTHER RESULTS {found}'} {refused[-200:]} {errors[-300:]}", flush=True)
+    print(
+        f"== {done} yields in training: {'the same to the bit' if equal else f'OTHER RESULTS {found}'} {refused[-200:]} {errors[-300:]}",
+        flush=True,
+    )
 
 
 def main() -> None:

@@ -87,10 +87,12 @@ def pairs(name, step, seconds, explicit):
     # Whoever takes the processor away in the middle is not of the watch: the longest of each kind of call are cut off.
     mean, judged, other = trimmed(inside)
     share = mean / ms * 1e3
-    print(f"cost {name}: {mean * 1e6:.1f} us a step of {ms:.2f} ms ({share * 100:.3f} %; nothing cut off: "
-          f"{statistics.fmean(inside) / ms * 1e5:.3f} %; {judged * 1e6:.0f} us if it is judged, else {other * 1e6:.1f}) {'ok' if share <= BAR else 'OVER THE BAR'}; the first {EVERY} steps "
-          f"{first * 1e3:.1f} ms in all; by the clock {cost * 100:+.2f} % (quartiles {(spread[0] - 1) * 100:+.2f} to "
-          f"{(spread[2] - 1) * 100:+.2f} %, {len(ratios)} pairs of {steps} steps)")
+    print(
+        f"cost {name}: {mean * 1e6:.1f} us a step of {ms:.2f} ms ({share * 100:.3f} %; nothing cut off: "
+        f"{statistics.fmean(inside) / ms * 1e5:.3f} %; {judged * 1e6:.0f} us if it is judged, else {other * 1e6:.1f}) {'ok' if share <= BAR else 'OVER THE BAR'}; the first {EVERY} steps "
+        f"{first * 1e3:.1f} ms in all; by the clock {cost * 100:+.2f} % (quartiles {(spread[0] - 1) * 100:+.2f} to "
+        f"{(spread[2] - 1) * 100:+.2f} %, {len(ratios)} pairs of {steps} steps)"
+    )
     print(f"  says: {watch.summary()}")
 
 
@@ -108,8 +110,15 @@ def generation():
     except ImportError as error:
         print(f"cost generation: SKIPPED ({error})")
         return
-    config = LlamaConfig(hidden_size=2048, num_hidden_layers=16, num_attention_heads=32, num_key_value_heads=8,
-                         intermediate_size=8192, vocab_size=128256, tie_word_embeddings=True)
+    config = LlamaConfig(
+        hidden_size=2048,
+        num_hidden_layers=16,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        intermediate_size=8192,
+        vocab_size=128256,
+        tie_word_embeddings=True,
+    )
     with torch.device("cuda"):
         torch.set_default_dtype(torch.bfloat16)
         model = LlamaForCausalLM(config).eval()
@@ -130,7 +139,9 @@ def generation():
 
 
 def deep_mlp(layers=100):
-    model = torch.nn.Sequential(*[m for _ in range(layers) for m in (torch.nn.Linear(256, 256), torch.nn.ReLU())]).cuda()
+    model = torch.nn.Sequential(
+        *[m for _ in range(layers) for m in (torch.nn.Linear(256, 256), torch.nn.ReLU())]
+    ).cuda()
     optimizer = torch.optim.Adam(model.parameters())
     batch = torch.randn(32, 256, device="cuda")
 
@@ -186,10 +197,12 @@ def driver():
         return
     processes = _nvml.processes(card[0])
     around = Torch(torch).around("cuda:0")
-    print(f"nvml: {card[0].name}, driver {_nvml.driver_version()}, mig {card[0].mig}, total {card[0].total} (CUDA {total}), "
-          f"free {card[0].free} (CUDA {free}), processes "
-          f"{None if processes is None else [(one.own, one.bytes) for one in processes]}, others {around.others}, "
-          f"numbers of this process {sorted(_nvml.own_pids())}")
+    print(
+        f"nvml: {card[0].name}, driver {_nvml.driver_version()}, mig {card[0].mig}, total {card[0].total} (CUDA {total}), "
+        f"free {card[0].free} (CUDA {free}), processes "
+        f"{None if processes is None else [(one.own, one.bytes) for one in processes]}, others {around.others}, "
+        f"numbers of this process {sorted(_nvml.own_pids())}"
+    )
 
 
 def kinds():

@@ -7,7 +7,19 @@ from typing import Any, Final, Literal, final
 _Path = str | PathLike[str]
 _Moment = Literal["peak", "peak-reserved", "oom", "end"]
 
-__all__ = ["Monitor", "convert", "demo", "explain", "fit_html", "fit_plan", "fit_traced", "html", "main", "save", "version"]
+__all__ = [
+    "Monitor",
+    "convert",
+    "demo",
+    "explain",
+    "fit_html",
+    "fit_plan",
+    "fit_traced",
+    "html",
+    "main",
+    "save",
+    "version",
+]
 
 version: Final[str]
 """The version of gpuheap."""

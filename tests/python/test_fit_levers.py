@@ -174,6 +174,22 @@ def test_without_gradients_nothing_is_kept_or_moved() -> None:
     assert type(output["logits"]) is torch.Tensor
 
 
+def test_a_head_of_any_name_is_held_back_if_the_plan_names_it() -> None:
+    model, optimizer, batch = program()
+    model.head, model.lm_head = model.lm_head, None
+    model.forward = lambda tokens, labels: model.head(model.embedding(tokens))
+    lever = {"lever": "loss", "form": "chunked", "chunks": 4}
+    with pytest.raises(LeverError, match="none was found"):
+        apply([lever], model, optimizer)
+    apply([{**lever, "module": "head"}], model, optimizer)
+    logits = model(**batch)
+    assert "LazyLogits" in repr(logits)
+    # Losses flatten what they get: that leaves classes alone.
+    for flat in (logits.flatten(0, 1), torch.flatten(logits, 0, -2), logits.flatten(end_dim=1)):
+        assert "LazyLogits" in repr(flat) and flat.shape == (24, VOCABULARY)
+    assert type(logits.flatten(1)) is torch.Tensor and logits.flatten().shape == (24 * VOCABULARY,)
+
+
 def test_held_back_logits_are_logits_for_whoever_looks() -> None:
     model, optimizer, batch = program()
     model.eval()

@@ -167,6 +167,19 @@ def test_the_changed_lines_of_a_program(tmp_path: Path) -> None:
     assert not [line for line in diff.splitlines() if line.startswith("-") and not line.startswith("---")]
 
 
+def test_the_changed_lines_can_be_applied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(PROGRAM)
+    monkeypatch.chdir(tmp_path)
+    diff = gpuheap.Plan(found(CHECKPOINT, source={"make": f"{program}:make"})).diff()
+    assert diff.splitlines()[:2] == ["--- a/train.py", "+++ b/train.py"]
+    done = subprocess.run(["patch", "-p1"], input=diff, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "gpuheap.Plan.load" in program.read_text()
+    monkeypatch.chdir("/usr")
+    assert gpuheap.Plan(found(CHECKPOINT)).diff(program).startswith(f"--- a{program}\n")
+
+
 def test_the_changed_lines_of_a_loop(tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text(PROGRAM)

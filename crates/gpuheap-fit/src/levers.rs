@@ -64,6 +64,9 @@ pub enum Lever {
         form: String,
         /// Parts.
         chunks: u32,
+        /// The layer that makes the scores, where its name is not the usual one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        module: Option<String>,
     },
     /// Activations of blocks are made again for the backward pass.
     Checkpoint {

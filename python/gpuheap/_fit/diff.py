@@ -38,8 +38,10 @@ def diff(
         before = after = None
     if before is None or after is None or path is None:
         return snippet(levers, plan, "train.py" if path is None else str(path), int(found.get("budget_bytes") or 0))
+    # From the current directory where the file is below it, as `git apply` and `patch` want it.
+    name = os.path.relpath(path) if path.is_absolute() and path.is_relative_to(Path.cwd()) else str(path).lstrip("/")
     lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{path}", f"b/{path}"
+        before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{name}", f"b/{name}"
     )
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 

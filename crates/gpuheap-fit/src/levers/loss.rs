@@ -13,19 +13,35 @@ const PASSES: f64 = 4.0;
 const WEIGHTS: f64 = 4.0;
 
 /// The program with the last layer and the loss done in `chunks` parts, each made again for its backward pass. `None`
-/// where there is no loss over large scores.
+/// where there is no loss over large scores, or no layer of its own makes them: nothing else can hold them back.
 #[must_use]
 pub fn chunked<'t>(program: &Program<'t>, chunks: u32, device: &Device) -> Option<Program<'t>> {
     let scores = scores(program)?;
     let is_scores = copies(program, scores);
+    let head = head(program, &is_scores)?;
     let mut result = program.clone();
     for (slot, _) in result.slots.iter_mut().zip(&is_scores).filter(|&(_, &is)| is) {
         slot.bytes = slot.bytes.div_ceil(u64::from(chunks.max(1)));
     }
-    let head = program.trace.calls.iter().find(|call| makes_scores(program, call, &is_scores));
     let work = result.work(beside(program, scores, head, chunks, device));
     result.events = made_again(program, &is_scores, work);
     Some(result)
+}
+
+/// The name of the layer that makes the scores, if `plan.apply` does not know it by that.
+#[must_use]
+pub fn unusual(program: &Program<'_>) -> Option<String> {
+    let is_scores = copies(program, scores(program)?);
+    let name = program.trace.module_name(head(program, &is_scores)?.module);
+    (name.rsplit('.').next() != Some("lm_head")).then(|| name.to_owned())
+}
+
+/// The product that the scores come from, if it is a layer's that has no others within.
+fn head<'t>(program: &Program<'t>, is_scores: &[bool]) -> Option<&'t Call> {
+    let trace = program.trace;
+    let call = trace.calls.iter().find(|call| makes_scores(program, call, is_scores))?;
+    let is_layer = trace.modules.iter().all(|module| module.parent != call.module);
+    (is_layer && !trace.module_name(call.module).is_empty()).then_some(call)
 }
 
 /// What has the size of the scores and is made of them or makes them, short of the product that they come from: other
@@ -74,11 +90,10 @@ fn makes_scores(program: &Program<'_>, call: &Call, is_scores: &[bool]) -> bool 
 }
 
 /// What chunks cost beside making the scores again.
-fn beside(program: &Program<'_>, scores: u32, head: Option<&Call>, chunks: u32, device: &Device) -> Work {
+fn beside(program: &Program<'_>, scores: u32, head: &Call, chunks: u32, device: &Device) -> Work {
     let bytes = |slot: u32| program.slots[slot as usize].bytes;
     let is_weight = |slot: &u32| program.slots[*slot as usize].class == Class::Parameter;
-    let inputs = head.map_or(&[][..], |call| program.trace.inputs(call));
-    let weights: u64 = inputs.iter().copied().filter(is_weight).map(bytes).sum();
+    let weights: u64 = program.trace.inputs(head).iter().copied().filter(is_weight).map(bytes).sum();
     let moved = PASSES * bytes(scores) as f64 + WEIGHTS * f64::from(chunks.saturating_sub(1)) * weights as f64;
     Work {
         device_us: moved / device.bandwidth() * 1e6,

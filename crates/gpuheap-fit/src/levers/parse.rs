@@ -45,6 +45,7 @@ impl FromStr for Lever {
             "loss" => Self::Loss {
                 form: "chunked".to_owned(),
                 chunks: if value.is_empty() { 8 } else { number("write a number of chunks, such as `loss=8`")? },
+                module: None,
             },
             "checkpoint" => Self::Checkpoint { modules: modules()? },
             "selective_checkpoint" => Self::SelectiveCheckpoint { modules: modules()?, keep: Vec::new() },

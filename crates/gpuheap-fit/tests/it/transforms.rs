@@ -89,6 +89,19 @@ fn all_levers_keep_programs_whole() {
 }
 
 #[test]
+fn the_layer_that_makes_the_scores_is_named() {
+    let mut trace = trace(Model { words: 4 * 512, ..Model::default() });
+    assert_eq!(loss::unusual(&Program::new(&trace)).as_deref(), Some("head"));
+    let head = trace.modules.iter().position(|module| module.name == "head").unwrap();
+    trace.modules[head].name = "decoder.lm_head".to_owned();
+    assert_eq!(loss::unusual(&Program::new(&trace)), None);
+    assert!(loss::chunked(&program(&trace), 8, &h200()).is_some());
+    // The model itself makes them, of the words' vectors: no layer can hand on its input.
+    trace.modules[head].name = String::new();
+    assert!(loss::chunked(&program(&trace), 8, &h200()).is_none());
+}
+
+#[test]
 fn only_copies_of_the_scores_are_cut() {
     // Activations of blocks have the size of the scores, and the scores belong to the whole model.
     let mut trace = trace(Model { words: 4 * 512, ..Model::default() });

@@ -89,7 +89,8 @@ fn said(path: &Path, checked: &Checked, format: Format) -> String {
     let sentence = if checked.holds {
         format!("{name}: fits in {budget}: {now}, at most {high} (planned {planned})")
     } else {
-        format!("{name}: does not fit in {budget} any more: {now}, up to {high} (planned {planned})")
+        let more = if checked.planned_bytes <= checked.budget_bytes { " any more" } else { "" };
+        format!("{name}: does not fit in {budget}{more}: {now}, up to {high} (planned {planned})")
     };
     match format {
         Format::Json => {

@@ -42,7 +42,9 @@ def apply(target: Target, lever: Mapping[str, Any]) -> None:
         return
     # The variable is read when torch is imported; this works later as well, for segments taken from now on.
     try:
-        torch.cuda.memory._set_allocator_settings(conf)
+        # The older name warns where the newer one is there.
+        change = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
+        (change or torch.cuda.memory._set_allocator_settings)(conf)
     except RuntimeError as error:
         raise LeverError(f"PyTorch refused the allocator settings `{conf}`: {error}") from error
     if torch.cuda.is_initialized() and torch.cuda.memory_reserved() > 0:

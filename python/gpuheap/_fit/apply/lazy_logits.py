@@ -88,6 +88,13 @@ def _view(logits: LazyLogits, *shape: Any, **named: Any) -> Any:
     return logits._with(logits.hidden.reshape(*sizes[:-1], logits.hidden.shape[-1]))
 
 
+def _flatten(logits: LazyLogits, start_dim: int = 0, end_dim: int = -1) -> Any:
+    dims = logits.dim()
+    if not -dims <= start_dim < dims or not -dims <= end_dim < dims or end_dim % dims == dims - 1:
+        return NotImplemented
+    return logits._with(logits.hidden.flatten(start_dim % dims, end_dim % dims))
+
+
 def _item(logits: LazyLogits, index: Any) -> Any:
     parts = index if isinstance(index, tuple) else (index,)
     if any(part is None or isinstance(part, torch.Tensor) for part in parts):
@@ -164,6 +171,8 @@ _HANDLERS = {
     torch.Tensor.view: _view,
     torch.Tensor.reshape: _view,
     torch.reshape: _view,
+    torch.Tensor.flatten: _flatten,
+    torch.flatten: _flatten,
     torch.Tensor.__getitem__: _item,
     torch.Tensor.float: _cast(torch.float32),
     torch.Tensor.to: _to,

@@ -81,7 +81,10 @@ impl Planner<'_> {
         if spec.offload {
             levers.push(Lever::OffloadOptimizer {});
         }
-        levers.extend(spec.chunks.map(|chunks| Lever::Loss { form: "chunked".to_owned(), chunks }));
+        if let Some(chunks) = spec.chunks {
+            let module = loss::unusual(&self.with_workspaces(&prepared.trace));
+            levers.push(Lever::Loss { form: "chunked".to_owned(), chunks, module });
+        }
         let base = self.build(spec);
         let names: Vec<String> = base.map_or_else(Vec::new, |base| {
             let uses = Uses::new(&base);
