@@ -16,8 +16,8 @@ __all__ = ["apply", "check"]
 
 WHAT = "the optimizer in backward"
 _GONE = (
-    "nothing is trained: the optimizer that the plan steps during the backward pass is gone; keep what `apply` returned, or "
-    "the optimizer, as long as you train"
+    "nothing is trained: the optimizer that the plan steps during the backward pass is gone; keep what `apply` "
+    "returned, or the optimizer, as long as you train"
 )
 
 
