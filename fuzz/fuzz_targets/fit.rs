@@ -14,14 +14,18 @@ fuzz_target!(|bytes: &[u8]| {
     };
     assert_eq!(Program::new(&trace).first_fault(), None);
     let variants = variants(vec![trace]).expect("one trace is like itself");
-    let options = FitOptions {
-        device: Device::find("generic", None).expect("it is in the table"),
-        calibration: None,
-        budget: Some(1 << 30),
-        limits: Limits { gpus: 1, ..Limits::default() },
-        front: true,
-    };
-    if let Ok(answer) = fit(&variants, &options, &mut |_, _| {}) {
-        assert!(answer.peak.low <= answer.peak.high);
+    for gpus in [1, 2] {
+        let options = FitOptions {
+            device: Device::find("generic", None).expect("it is in the table"),
+            calibration: None,
+            budget: Some(1 << 30),
+            limits: Limits { gpus, ..Limits::default() },
+            front: true,
+            timelines: true,
+        };
+        if let Ok(answer) = fit(&variants, &options, &mut |_, _| {}) {
+            assert!(answer.peak.low <= answer.peak.high);
+            assert!(answer.step_us.is_finite());
+        }
     }
 });

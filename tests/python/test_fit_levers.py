@@ -333,6 +333,22 @@ def test_the_step_in_backward_goes_with_schedulers_and_hooks() -> None:
     assert same(*found)
 
 
+def test_the_step_in_backward_says_that_nothing_is_trained_without_its_optimizer() -> None:
+    model, optimizer, batch = program()
+    applied = apply([{"lever": "optimizer", "form": "in_backward"}], model, optimizer)
+    applied.step(batch)
+    before = [one.detach().clone() for one in model.parameters()]
+    del applied, optimizer
+    gc.collect()
+    with pytest.warns(RuntimeWarning, match="nothing is trained") as told:
+        for _ in range(2):
+            sum(one.sum() for one in model.parameters()).backward()
+    assert len(told) == 1
+    assert all(torch.equal(one, other) for one, other in zip(before, model.parameters(), strict=True))
+    # Another optimizer has the gradients.
+    assert all(one.grad is not None for one in model.parameters())
+
+
 def test_streamed_state_goes_with_schedulers_and_several_groups() -> None:
     found = []
     for levers in ([], [{"lever": "offload_optimizer", "chunk_bytes": 500}]):

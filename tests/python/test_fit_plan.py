@@ -103,6 +103,9 @@ def test_what_does_not_fit_says_by_how_much() -> None:
         (json.dumps(found(notes=3)), "`notes`"),
         (json.dumps(found(budget_bytes="24GiB")), "`budget_bytes`"),
         (json.dumps(found(step_us=float("nan"))), "`step_us`"),
+        (json.dumps(found(step_us=None)), "`step_us`"),
+        (json.dumps(found({"lever": "checkpoint", "modules": [], "saves_bytes": None})), "`saves_bytes` of a lever"),
+        (json.dumps(found(budget_bytes=10**400)), "`budget_bytes`"),
     ],
 )
 def test_what_is_no_plan_is_told_so(tmp_path: Path, text: str | None, says: str) -> None:

@@ -67,6 +67,12 @@ pub enum Error {
         /// The one that was asked for.
         wanted: u64,
     },
+    /// A batch that is larger than any machine.
+    #[error("No machine has the memory for a batch of {batch}")]
+    TooLarge {
+        /// The size that was asked for.
+        batch: u64,
+    },
     /// Levers that exclude each other, or cannot be used with this model.
     #[error("The lever `{lever}` cannot be used: {why}")]
     Lever {

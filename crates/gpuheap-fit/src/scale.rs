@@ -9,7 +9,7 @@ mod align;
 
 use crate::error::Error;
 use crate::program::{Program, Slot};
-use crate::trace::{Call, Class, Event, Trace};
+use crate::trace::{Call, Class, Event, MOST_IN_ALL, Trace};
 
 /// Traces of one model at several sizes.
 #[derive(Clone, Debug)]
@@ -86,13 +86,17 @@ impl Family {
                 storage.bytes = whole(bytes);
             }
         }
+        let all = result.storages.iter().fold(0_u64, |all, storage| all.saturating_add(storage.bytes));
+        if all > MOST_IN_ALL {
+            return Err(Error::TooLarge { batch: size });
+        }
         for (index, call) in result.calls.iter_mut().enumerate() {
             let of = |field: &dyn Fn(&Call) -> f64| {
                 mix(&mut self.traces.iter().map(|(_, trace)| field(&trace.calls[index])))
             };
             call.flops = of(&|call| call.flops).max(0.0);
-            call.read = whole(of(&|call| call.read as f64));
-            call.written = whole(of(&|call| call.written as f64));
+            call.read = whole(of(&|call| call.read as f64)).min(MOST_IN_ALL);
+            call.written = whole(of(&|call| call.written as f64)).min(MOST_IN_ALL);
         }
         if result.batch.size == *traced {
             result.batch.size = size;

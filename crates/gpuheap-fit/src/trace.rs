@@ -6,6 +6,7 @@ mod wire;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use check::MOST_IN_ALL;
 pub use read::{parse, read};
 
 /// What a trace says it is.

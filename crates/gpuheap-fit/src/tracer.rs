@@ -103,7 +103,7 @@ fn variant<T: Tracer>(tracer: &mut T, first: Trace, levers: Vec<Lever>, sizes: b
 /// as with a single sample, at twice of it.
 fn family<T: Tracer>(tracer: &mut T, first: Trace, levers: &[Lever]) -> Result<Family, T::Error> {
     let size = first.batch.size;
-    for other in [size / 2, size * 2] {
+    for other in [size / 2, size.saturating_mul(2)] {
         // A batch of one has no parts.
         if size < 2 || other == 0 {
             continue;

@@ -73,12 +73,18 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _numbers(values: Mapping[str, Any], names: tuple[str, ...], where: str) -> None:
     for name in names:
-        value = values.get(name)
-        _require(value is None or _is_number(value), f"`{name}` {where}".rstrip())
+        value = values.get(name, 0)
+        # Of these only the smallest budget is null where there is none.
+        is_left_out = value is None and name == "smallest_budget_bytes"
+        _require(is_left_out or _is_number(value), f"`{name}` {where}".rstrip())
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        # A whole number that no float comes up to.
+        return False
 
 
 def _require(holds: bool, what: str) -> None:

@@ -14,6 +14,8 @@ pub(super) struct Queue {
     pub(super) device: f64,
     /// The same for streams other than the usual one, by their number less one.
     streams: Vec<f64>,
+    /// When the last of all streams is done. None is ever done sooner than it was.
+    latest: f64,
     /// When what was on a stream as an event was recorded is done.
     events: HashMap<u32, f64>,
     /// When each of the last kernels began.
@@ -23,7 +25,15 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn new() -> Self {
-        Self { host: 0.0, device: 0.0, streams: Vec::new(), events: HashMap::default(), begun: Vec::new(), next: 0 }
+        Self {
+            host: 0.0,
+            device: 0.0,
+            streams: Vec::new(),
+            latest: 0.0,
+            events: HashMap::default(),
+            begun: Vec::new(),
+            next: 0,
+        }
     }
 
     /// Something that the program does by itself.
@@ -47,6 +57,7 @@ impl Queue {
         }
         let begin = self.host.max(*self.stream(stream));
         *self.stream(stream) = begin + device_us;
+        self.latest = self.latest.max(begin + device_us);
         if self.begun.len() < LONGEST {
             self.begun.push(begin);
         } else {
@@ -78,7 +89,7 @@ impl Queue {
 
     /// When all streams are done.
     fn done(&self) -> f64 {
-        self.streams.iter().copied().fold(self.device, f64::max)
+        self.latest
     }
 
     /// Many small calls as one: the first kernel begins soon, and the device is done no sooner than the program.
@@ -87,6 +98,7 @@ impl Queue {
         self.host += host_us;
         if device_us > 0.0 {
             self.device = (begin + device_us).max(self.host);
+            self.latest = self.latest.max(self.device);
         }
     }
 
@@ -102,6 +114,7 @@ impl Queue {
         self.device += later;
         let earlier = before.streams.iter().copied().chain(std::iter::repeat(0.0));
         self.streams.iter_mut().zip(earlier).for_each(|(stream, before)| *stream += (*stream - before) * times);
+        self.latest = self.streams.iter().copied().fold(self.device, f64::max);
         self.begun.iter_mut().for_each(|begun| *begun += later);
     }
 

@@ -71,6 +71,8 @@ impl Calibration {
         self.device.eq_ignore_ascii_case(&device.name)
             && (0.05..=20.0).contains(&self.time_factor)
             && (0.0..=1.0).contains(&self.peak_error)
+            // A context leaves some of the device.
+            && (self.context_bytes as f64) < device.memory_bytes.value
     }
 
     /// The device with what was measured in the place of what its table says. What cannot be true is left out.
@@ -135,6 +137,14 @@ mod tests {
         assert!((device.speed("bfloat16") / table.speed("bfloat16") - 1.0).abs() < 1e-9);
         // A byte a second is no link.
         assert_eq!(device.link_bytes_per_second, table.link_bytes_per_second);
+        // A context as large as the device is a mistake, and then the rest may be one.
+        let full = Calibration { context_bytes: u64::MAX, ..known.clone() };
+        assert!(!full.is_for(&table) && full.applied_to(table.clone()) == table);
+        for (name, value) in [("launch_us", "-4"), ("kernel_us", "1e308"), ("multiprocessors", "0")] {
+            let text = format!(r#"{{"device": "A100", "measured": {{"{name}": {value}}}}}"#);
+            let known: Calibration = serde_json::from_str(&text).unwrap();
+            assert_eq!(known.applied_to(table.clone()), table, "{name}");
+        }
         let other = Device::find("H100", None).unwrap();
         assert_eq!(known.applied_to(other.clone()), other);
     }

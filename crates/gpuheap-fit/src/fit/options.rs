@@ -26,6 +26,21 @@ pub struct FitOptions {
     pub timelines: bool,
 }
 
+/// Devices of a host, at most.
+pub(super) const MOST_GPUS: u64 = 4096;
+/// Samples of a step, at most.
+pub(super) const MOST_SAMPLES: u64 = 1 << 32;
+/// Bytes of a device, at most.
+pub(super) const MOST_BYTES: u64 = 1 << 60;
+
+fn within(name: &str, value: u64, range: std::ops::RangeInclusive<u64>) -> Result<(), Error> {
+    if range.contains(&value) {
+        return Ok(());
+    }
+    let why = format!("`{name}` is {value}, and has to be from {} to {}", range.start(), range.end());
+    Err(Error::Options(serde::de::Error::custom(why)))
+}
+
 /// Options as Python gives them.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -69,6 +84,9 @@ impl FitOptions {
     /// Reads options from a JSON object; what it does not name has its default.
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let options: JsonOptions = serde_json::from_str(text).map_err(Error::Options)?;
+        within("gpus", options.gpus.into(), 1..=MOST_GPUS)?;
+        within("batch", options.batch.unwrap_or(1), 1..=MOST_SAMPLES)?;
+        within("budget_bytes", options.budget_bytes.unwrap_or(1), 0..=MOST_BYTES)?;
         let device = Device::find(&options.device, options.device_file.as_deref())?;
         let calibration = options.calibration.as_deref().map(Calibration::read).transpose()?;
         Ok(Self {

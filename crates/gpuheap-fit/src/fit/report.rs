@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::SCHEMA;
+use super::options::{MOST_BYTES, MOST_GPUS, MOST_SAMPLES};
 use crate::error::Error;
 use crate::holders::Holder;
 use crate::levers::Lever;
@@ -162,6 +163,16 @@ impl Fit {
         if fit.schema != SCHEMA {
             let why = format!("its schema is `{}`, and this version reads `{SCHEMA}`", fit.schema);
             return Err(failed(serde::de::Error::custom(why)));
+        }
+        // Whoever plans anew with these is to get an answer.
+        for (name, value, most) in [
+            ("gpus", u64::from(fit.gpus), MOST_GPUS),
+            ("batch.size", fit.batch.size, MOST_SAMPLES),
+            ("budget_bytes", fit.budget_bytes, MOST_BYTES),
+        ] {
+            if value > most {
+                return Err(failed(serde::de::Error::custom(format!("`{name}` is {value}, and {most} is the most"))));
+            }
         }
         Ok(fit)
     }

@@ -8,6 +8,8 @@ use crate::trace::{Class, Event, NO_MODULE, Phase};
 
 /// The most bytes of a bucket of gradients in data parallel training.
 const BUCKET: u64 = 25 << 20;
+/// Buckets of a model, at most: 1.6 TB of gradients. What is more is in larger ones.
+const BUCKETS: u64 = 1 << 16;
 
 /// What one device of `gpus` does; the program is the one at a device's part of the batch. `None` for forms that do not
 /// follow from it.
@@ -32,9 +34,10 @@ fn data<'t>(program: &Program<'t>, gpus: u32, device: &Device) -> Program<'t> {
     let mut result = program.clone();
     result.events = released_when_made(program);
     let mut left = trained(program);
+    let bucket = BUCKET.max(left.div_ceil(BUCKETS));
     let mut buckets = Vec::new();
     while left > 0 {
-        let bytes = left.min(BUCKET);
+        let bytes = left.min(bucket);
         buckets.push(Event::Alloc(result.add(Slot { bytes, class: Class::Gradient, module: NO_MODULE })));
         left -= bytes;
     }
@@ -108,7 +111,9 @@ fn fsdp2<'t>(program: &Program<'t>, gpus: u32, largest_block: u64, device: &Devi
 fn trained(program: &Program<'_>) -> u64 {
     let known = program.trace.model.trainable_bytes;
     let parameters = program.trace.storages.iter().filter(|storage| storage.class == Class::Parameter);
-    if known > 0 { known } else { parameters.map(|storage| storage.bytes).sum() }
+    let there: u64 = parameters.map(|storage| storage.bytes).sum();
+    // What is said to be trained is part of what is there.
+    if known > 0 && (known < there || there == 0) { known.min(crate::trace::MOST_IN_ALL) } else { there }
 }
 
 /// Time to sum `bytes` over all devices, each sending and receiving at once.

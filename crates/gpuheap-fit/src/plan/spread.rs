@@ -38,7 +38,7 @@ fn with(form: &Lever, others: &[Lever], limits: &Limits, base: &Variant) -> Vec<
     let modules = if may { base.block_names() } else { Vec::new() };
     let again = (!modules.is_empty()).then_some(Lever::Checkpoint { modules });
     found.extend(again.clone().map(|again| joined(form.clone(), Some(again))));
-    let more = 4 * gpus;
+    let more = gpus.saturating_mul(4);
     let batch = limits.batch.or_else(|| base.family.largest().map(|trace| trace.batch.size)).unwrap_or(0);
     if batch > 0 && batch.is_multiple_of(u64::from(more)) {
         let shorter =

@@ -8,11 +8,30 @@ use crate::error::TraceError;
 
 /// No storage is larger, in bytes: a petabyte.
 const MOST_BYTES: u64 = 1 << 50;
+/// All storages, and all calls, have fewer bytes: sums of a few of them are numbers yet.
+pub(crate) const MOST_IN_ALL: u64 = 1 << 60;
+/// No batch has more samples, or more parts.
+const MOST_SAMPLES: u64 = 1 << 40;
 
-pub(super) fn trace(wire: WireTrace) -> Result<Trace, TraceError> {
+pub(super) fn trace(mut wire: WireTrace) -> Result<Trace, TraceError> {
+    let ranks = std::mem::take(&mut wire.ranks).into_iter().enumerate().map(|(index, rank)| match rank.ranks.len() {
+        0 => of_rank(rank),
+        others => Err(TraceError::OutOfRange {
+            what: "the number of ranks within a rank",
+            value: others.to_string(),
+            place: format!("rank {}", index + 1),
+        }),
+    });
+    let ranks = ranks.collect::<Result<_, _>>()?;
+    Ok(Trace { ranks, ..of_rank(wire)? })
+}
+
+/// The trace of one rank, without the others.
+fn of_rank(wire: WireTrace) -> Result<Trace, TraceError> {
     if wire.schema != SCHEMA {
         return Err(TraceError::Schema { found: wire.schema, expected: SCHEMA });
     }
+    figures(&wire)?;
     let modules = modules(&wire)?;
     let (storages, dtypes) = storages(&wire, modules.len())?;
     let mut checker = Checker {
@@ -48,8 +67,24 @@ pub(super) fn trace(wire: WireTrace) -> Result<Trace, TraceError> {
         events,
         unknown: wire.unknown,
         micro_batches: wire.micro_batches.unwrap_or(1).max(1),
-        ranks: wire.ranks.into_iter().map(trace).collect::<Result<_, _>>()?,
+        ranks: Vec::new(),
     })
+}
+
+/// What a trace says of itself in figures that others are worked out from.
+fn figures(wire: &WireTrace) -> Result<(), TraceError> {
+    let within = |what, value: u64, most, place: &str| {
+        let place = place.to_owned();
+        if value <= most { Ok(()) } else { Err(TraceError::OutOfRange { what, value: value.to_string(), place }) }
+    };
+    within("the number of samples", wire.batch.size, MOST_SAMPLES, "the batch")?;
+    let mut all = 0;
+    for (index, unknown) in wire.unknown.iter().enumerate() {
+        let bytes = unknown.bound_bytes.unwrap_or(0);
+        all = bytes.saturating_add(all);
+        within("the bound of what is not known", all, MOST_IN_ALL, &format!("unknown {index}"))?;
+    }
+    Ok(())
 }
 
 fn modules(wire: &WireTrace) -> Result<Vec<Module>, TraceError> {
@@ -86,6 +121,7 @@ fn storages(wire: &WireTrace, modules: usize) -> Result<(Vec<Storage>, Vec<Strin
     let mut dtypes: Vec<String> = Vec::new();
     let mut numbers: HashMap<&str, u32> = HashMap::default();
     let mut storages = Vec::with_capacity(expected);
+    let mut all = 0_u64;
     for index in 0..expected {
         let out_of_range = |what, value: i64| TraceError::OutOfRange {
             what,
@@ -95,6 +131,10 @@ fn storages(wire: &WireTrace, modules: usize) -> Result<(Vec<Storage>, Vec<Strin
         let bytes = columns.bytes[index];
         let known = u64::try_from(bytes).ok().filter(|&bytes| bytes <= MOST_BYTES);
         let bytes = known.ok_or_else(|| out_of_range("the size of a storage", bytes))?;
+        all += bytes;
+        if all > MOST_IN_ALL {
+            return Err(out_of_range("the size of all storages up to here", i64::try_from(all).unwrap_or(i64::MAX)));
+        }
         let module = match columns.module.get(index).copied().flatten() {
             None | Some(-1) => NO_MODULE,
             Some(module) => below(module, modules).ok_or_else(|| out_of_range("the module of a storage", module))?,
@@ -260,7 +300,7 @@ fn amount(value: f64, what: &'static str, number: usize) -> Result<f64, TraceErr
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an amount is not negative, and saturates")]
 fn whole(amount: f64) -> u64 {
-    amount as u64
+    (amount as u64).min(MOST_IN_ALL)
 }
 
 fn out_of_range(what: &'static str, value: &str, number: usize) -> TraceError {

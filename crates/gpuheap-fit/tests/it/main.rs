@@ -5,6 +5,7 @@ mod confirm;
 mod cost;
 mod devices;
 mod hostile;
+mod hostile_fits;
 mod model;
 mod planner;
 mod sizes;

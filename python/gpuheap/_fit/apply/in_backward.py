@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 import weakref
 from typing import Any
 
@@ -14,6 +15,10 @@ from gpuheap._fit.apply.target import LeverError, Target
 __all__ = ["apply", "check"]
 
 WHAT = "the optimizer in backward"
+_GONE = (
+    "nothing is trained: the optimizer that the plan steps during the backward pass is gone; keep what `apply` "
+    "returned, or the optimizer, as long as you train"
+)
 
 
 def check(target: Target, optimizer: Any) -> None:
@@ -42,10 +47,15 @@ def apply(target: Target, optimizer: Any) -> None:
     kept = weakref.ref(optimizer)
     # The backward pass of several devices has a thread for each.
     lock = threading.Lock()
+    told = False
 
     def step_one(parameter: Any) -> None:
+        nonlocal told
         own = kept()
         if own is None:
+            if not told:
+                told = True
+                warnings.warn(_GONE, RuntimeWarning, stacklevel=2)
             return
         with lock, torch.no_grad(), only(own, [parameter]):
             step(own)
