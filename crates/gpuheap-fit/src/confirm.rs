@@ -7,7 +7,7 @@
 use gpuheap_record::Bytes;
 
 use crate::error::Error;
-use crate::fit::{Answer, Fit, FitOptions, Fitter, Peak, Verdict};
+use crate::fit::{Answer, ENDLESS, Fit, FitOptions, Fitter, Peak, Verdict};
 use crate::levers::Lever;
 use crate::plan::{Limits, Variant};
 use crate::scale::Family;
@@ -20,8 +20,6 @@ const TURNS: usize = 5;
 const MOST: usize = 8;
 /// How many of them are kept for plans whose rules are exact, and for the smallest.
 const RESORTS: usize = 3;
-/// A budget that nothing exceeds.
-const ENDLESS: u64 = 1 << 60;
 /// What is said of a plan that was traced.
 const CONFIRMED: &str = "the peak is of a trace with the plan applied";
 /// The part of a step that a plan must save to be worth another trace.

@@ -15,6 +15,8 @@ use frame::{Frame, exchanges_of, phases};
 pub use options::FitOptions;
 pub use report::{Fit, FitBatch, FrontPoint, Optimality, Peak, PhaseReport, PlannedLever, Verdict};
 
+/// A budget that nothing exceeds.
+pub(crate) const ENDLESS: u64 = 1 << 60;
 /// What a fit says it is, as JSON.
 pub const SCHEMA: &str = "gpuheap.fit/1";
 

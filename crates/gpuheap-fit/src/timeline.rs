@@ -108,7 +108,7 @@ impl Timeline {
     /// Allocated bytes at a point.
     #[must_use]
     pub fn allocated(&self, point: usize) -> u64 {
-        self.bytes.iter().filter_map(|column| column.get(point)).sum()
+        self.bytes.iter().filter_map(|column| column.get(point)).fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 
     /// The same with about `most` points: in each stretch the highest, the lowest and the last one are kept, and those at

@@ -1,6 +1,6 @@
 //! What all answers about one model have in common: what is known of the model and the device, and how a peak is told.
 
-use super::{Fit, FitBatch, FitOptions, Optimality, Peak, PhaseReport, SCHEMA, Verdict};
+use super::{ENDLESS, Fit, FitBatch, FitOptions, Optimality, Peak, PhaseReport, SCHEMA, Verdict};
 use crate::cost::StepTime;
 use crate::exchange;
 use crate::holders::holders;
@@ -43,7 +43,8 @@ impl<'a> Frame<'a> {
             batch: FitBatch { size: options.limits.batch.or(trace.map(|trace| trace.batch.size)).unwrap_or(0) },
             unbounded: unknown.iter().filter_map(|unknown| unknown.bound_bytes).sum(),
             unknown,
-            budget: options.budget.unwrap_or(memory),
+            // More than any device has is as good as endless, and what is added to it cannot overflow.
+            budget: options.budget.unwrap_or(memory).min(ENDLESS),
             outside,
             error: calibration.map(|known| known.peak_error).filter(|&error| error > 0.0).unwrap_or(UNVERIFIED),
             class: trace

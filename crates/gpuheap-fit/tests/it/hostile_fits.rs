@@ -154,3 +154,11 @@ fn waits_for_what_was_not_recorded_are_over() {
         assert!(parse(text.as_bytes()).unwrap_err().to_string().contains("a stream"));
     }
 }
+
+#[test]
+fn a_budget_without_end_is_not_counted_up_to() {
+    let (whole, half) = (text(SMALL), text(Model { batch: 2, ..SMALL }));
+    for gpus in [1, 2] {
+        assert!(fitted(&[&whole, &half], &options(gpus, None, u64::MAX)).is_ok());
+    }
+}

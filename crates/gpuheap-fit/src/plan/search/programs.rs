@@ -26,7 +26,7 @@ impl Planner<'_> {
         Ok((program, replayed, time))
     }
 
-    fn with_workspaces<'t>(&self, trace: &'t Trace) -> Program<'t> {
+    pub(super) fn with_workspaces<'t>(&self, trace: &'t Trace) -> Program<'t> {
         let mut program = Program::new(trace);
         add_workspaces(&mut program, self.device, self.limits.workspace.as_deref());
         program
