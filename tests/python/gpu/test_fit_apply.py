@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from typing import Any
 
 import pytest
@@ -20,7 +21,9 @@ def torch() -> Any:
 def _fresh(torch: Any) -> Any:
     yield
     gc.collect()
-    torch._dynamo.reset()
+    # To import it only for this can warn, which is an error here.
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
     torch.cuda.empty_cache()
 
 
