@@ -88,9 +88,9 @@ def fit_plan(traces: str | bytes | Sequence[str | bytes], options: str, /) -> st
 def fit_traced(trace: Callable[[str, int | None], str | bytes], options: str, /) -> str:
     """Return the plan, as JSON, for a program that ``trace`` traces when it is asked to.
 
-    ``trace`` is called in this thread with the levers to apply before, as a JSON list, and with a batch size, or None for
-    the program's own; it returns the trace. An exception of it for one trace among others is no reason to give up: it is
-    raised again only where there is no plan without that trace. ``options`` are those of :func:`fit_plan`.
+    ``trace`` is called in this thread with the levers to apply before, as a JSON list, and with a batch size, or None
+    for the program's own; it returns the trace. An exception of it for one trace among others is no reason to give up:
+    it is raised again only where there is no plan without that trace. ``options`` are those of :func:`fit_plan`.
 
     Raises:
         Error: the traces or the options cannot be used.
