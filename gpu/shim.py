@@ -1,6 +1,6 @@
 """What `gpuheap run` does to real programs on a GPU: results, times, budgets, spill, sleep.
 
-    python gpu/shim.py OUT.json [PART ...]      parts: passive exact spill budgets sleep naps
+    python gpu/shim.py OUT.json [PART ...]      parts: passive exact others spill budgets sleep naps
 
 Each program runs in a process of its own, alone on the card where it is timed, with gpuheap and without. Prints a line a
 run as it ends and writes all to OUT.json. `python gpu/shim.py work NAME STEPS` is one program.
@@ -157,7 +157,14 @@ def work_jax(steps: int) -> None:
         losses.append(float(value))
         times.append(time.perf_counter() - start)
     digest = sum(int(jnp.sum(jax.lax.bitcast_convert_type(layer, jnp.int32) % 9973)) for layer in layers)
-    print("FIG", json.dumps({"losses": losses, "checksum": str(digest), "ms": [round(t * 1e3, 2) for t in times]}))
+    # None with the platform's allocator.
+    reserved = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0)
+    show(losses, str(digest), times, reserved)
+
+
+def show(losses: list[float], digest: str, times: list[float], reserved: int) -> None:
+    ms = [round(one * 1e3, 2) for one in times]
+    print("FIG", json.dumps({"losses": losses, "checksum": digest, "ms": ms, "reserved": reserved}))
 
 
 def work_cupy(steps: int) -> None:
@@ -174,7 +181,7 @@ def work_cupy(steps: int) -> None:
         losses.append(float(b.sum()))
         times.append(time.perf_counter() - start)
     digest = sum(int(one.view(cupy.int32).astype(cupy.int64).sum()) for one in kept)
-    print("FIG", json.dumps({"losses": losses, "checksum": str(digest), "ms": [round(t * 1e3, 2) for t in times]}))
+    show(losses, str(digest), times, cupy.get_default_memory_pool().total_bytes())
 
 
 def work_hold(gib: int) -> None:
@@ -357,6 +364,26 @@ def exact() -> None:
             print(f"== exact {env} {options}: {same(bare, row)}", flush=True)
 
 
+CONTEXT = 700 << 20
+"""Bytes of a context and its libraries, at most: they are part of a budget."""
+
+
+def others() -> None:
+    """JAX and CuPy to the bit. XLA does not tune: what it chooses differs from run to run."""
+    plain = {"XLA_FLAGS": "--xla_gpu_autotune_level=0", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    need = 0
+    for name, steps, env in (("jax", 20, plain), ("jax", 20, {**plain, **PLATFORM}), ("cupy", 20, {})):
+        bare = measured(name, steps, shim=False, env=env)
+        again = measured(name, steps, shim=False, env=env)
+        print(f"== {name} {env}, again without: {same(bare, again)}", flush=True)
+        need = bare.get("reserved") or need
+        for share in (None, 0.8, 0.6):
+            options = () if share is None else ("--budget", str(int(need * share) + CONTEXT), "--spill", "auto")
+            row = measured(name, steps, *options, env=env)
+            print(f"== {name} {env} at {share} of {need / GIB:.2f} GiB: {same(bare, row)}", flush=True)
+        naps(10, name, 3 * steps, env)
+
+
 def spill() -> None:
     bare = measured("bert", 12, shim=False, env=EXPANDABLE)
     for budget in ("18GiB", "16GiB", "12GiB"):
@@ -431,10 +458,10 @@ def sleep() -> None:
     print(run.end()[-600:], flush=True)
 
 
-def naps(count: int = 50) -> None:
-    """Yields during training."""
-    bare = measured("bert", 60, shim=False, env=EXACT)
-    run = Run("bert", 60, env=EXACT)
+def naps(count: int = 50, name: str = "bert", steps: int = 60, env: dict[str, str] = EXACT) -> None:
+    """Yields while it works."""
+    bare = measured(name, steps, shim=False, env=env)
+    run = Run(name, steps, env=env)
     run.until("READY")
     pid, done, refused = str(child_of(run)), 0, ""
     while run.process.poll() is None and done < count:
@@ -447,7 +474,7 @@ def naps(count: int = 50) -> None:
     rows.append({"name": "naps", "count": done, **found, "stderr": errors[-600:]})
     equal = found.get("losses") == bare.get("losses") and found.get("checksum") == bare.get("checksum")
     print(
-        f"== {done} yields in training: {'the same to the bit' if equal else f'OTHER RESULTS {found}'} {refused[-200:]} {errors[-300:]}",
+        f"== {name}, {done} yields while it works: {'the same to the bit' if equal else f'OTHER RESULTS {found}'} {refused[-200:]} {errors[-300:]}",
         flush=True,
     )
 
@@ -457,7 +484,15 @@ def main() -> None:
         work(sys.argv[2], int(sys.argv[3]))
         return
     out = sys.argv[1]
-    parts = {"passive": passive, "exact": exact, "spill": spill, "budgets": budgets, "sleep": sleep, "naps": naps}
+    parts = {
+        "passive": passive,
+        "exact": exact,
+        "others": others,
+        "spill": spill,
+        "budgets": budgets,
+        "sleep": sleep,
+        "naps": naps,
+    }
     for name in sys.argv[2:] or parts:
         try:
             parts[name]()
