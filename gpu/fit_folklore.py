@@ -2,14 +2,19 @@
 
     PYTHONPATH=python python gpu/fit_folklore.py OUT.jsonl [--minutes 4]        on one GPU
     PYTHONPATH=python python gpu/fit_folklore.py OUT.jsonl --two                on two GPUs: what sharding saves
+    PYTHONPATH=python python gpu/fit_folklore.py OUT.jsonl --row "as it is" --row "gpt2:*8-bit*" --warm 80
+    PYTHONPATH=python python gpu/fit_folklore.py OUT.jsonl --small --row "as it is"      anywhere: does the script work
 
 Peaks are those of a whole run from loading on, times the median of steps after the second. Rows of evaluation are
-compared with evaluation. Nothing is tuned: each row is the model as people train it, and one change.
+compared with evaluation. Nothing is tuned: each row is the model as people train it, and one change. Rows that compile
+take a minute each, nearly all of it on one core: with `--warm` those of all models are compiled at once before
+anything is measured, and what is measured then finds the kernels in the compiler's cache.
 """
 
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import json
 import subprocess
 import sys
@@ -21,6 +26,19 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 MODELS = {"resnet152": 32, "bert_large": 16, "gpt2": 8}
 BF16 = {"lever": "autocast", "dtype": "bfloat16"}
+COMPILED = ("8-bit optimizer", "torch.compile", "torch.compile, budget 0.5")
+"""Rows for which something is compiled at the first step."""
+
+
+def chosen(model: str, patterns: list[str]) -> list[tuple[str, list[dict[str, Any]], str]]:
+    """The rows of a model that one of the patterns (`ROW` or `MODEL:ROW`, with `*`) names, by the patterns' order."""
+    found = []
+    for row in rows(model):
+        names = (row[0], f"{model}:{row[0]}")
+        fits = [at for at, pattern in enumerate(patterns) if any(fnmatch.fnmatchcase(name, pattern) for name in names)]
+        if fits or not patterns:
+            found.append((fits[:1], row))
+    return [row for _, row in sorted(found, key=lambda one: one[0])]
 
 
 def rows(model: str) -> list[tuple[str, list[dict[str, Any]], str]]:
@@ -68,14 +86,18 @@ def rows(model: str) -> list[tuple[str, list[dict[str, Any]], str]]:
     ]
 
 
-def worker(model: str, out: Path, until: float, seconds: float) -> None:
-    """All rows of a model."""
+def worker(model: str, out: Path | None, until: float, patterns: list[str], *, small: bool) -> None:
+    """The chosen rows of a model; without a file only those that compile, for the compiler's cache."""
     import torch
     from fit_runs import make_of, run, write
     from torch.nn.utils import prune
 
+    if small:
+        shrink()
     batch = MODELS[model]
-    for name, levers, kind in rows(model):
+    for name, levers, kind in chosen(model, patterns):
+        if out is None and name not in COMPILED:
+            continue
         if time.time() > until:
             print(f"{model}: no time for {name}", flush=True)
             continue
@@ -102,8 +124,41 @@ def worker(model: str, out: Path, until: float, seconds: float) -> None:
                 forward.whole_step = True  # type: ignore[attr-defined]
                 return net.eval(), optimizer, forward, data
 
-        real = run(make, levers, steps=5, seconds=seconds)
+        real = run(make, levers, steps=1 if out is None else 5, seconds=2.0)
+        if out is None:
+            done = real.get("error", "").partition("\n")[0] or f"compiled in {real['seconds']:.1f} s"
+            print(f"{model}: {name}: {done}", flush=True)
+            continue
         write({"model": model, "batch": batch, "name": name, "kind": kind, "levers": levers, "real": real}, out)
+
+
+def shrink() -> None:
+    """Models of the same make in a size that a processor alone trains in no time, to try the script."""
+    import dataclasses
+
+    import zoo
+    from torchvision.models.resnet import Bottleneck, ResNet
+    from zoo_language import hugging_face, tokens
+
+    small = {
+        "resnet152": (lambda: ResNet(Bottleneck, [1, 2, 1, 1]), None),
+        "bert_large": (
+            hugging_face(
+                "BertForMaskedLM",
+                "BertConfig",
+                num_hidden_layers=2,
+                hidden_size=128,
+                num_attention_heads=2,
+                intermediate_size=512,
+            ),
+            tokens(30000, 32),
+        ),
+        "gpt2": (hugging_face("GPT2LMHeadModel", "GPT2Config", n_embd=128, n_layer=2, n_head=2), tokens(50000, 32)),
+    }
+    for model, (build, batch) in small.items():
+        spec = zoo.MODELS[model]
+        zoo.MODELS[model] = dataclasses.replace(spec, build=build, batch=batch or spec.batch)
+        MODELS[model] = 4
 
 
 def two(out: Path) -> None:
@@ -162,21 +217,53 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=4.0)
     parser.add_argument("--two", action="store_true")
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--row", action="append", default=[], metavar="[MODEL:]ROW", help="only these; may have *")
+    parser.add_argument("--warm", type=float, default=0.0, metavar="SECONDS", help="compile beside each other before")
+    parser.add_argument("--small", action="store_true", help="small models, to try the script without a GPU")
     parser.add_argument("--worker", metavar="MODEL")
+    parser.add_argument("--compile", action="store_true", help="as a worker: measure nothing")
     parser.add_argument("--until", type=float)
     options = parser.parse_args()
     if options.worker:
-        worker(options.worker, options.out, options.until, seconds=2.0)
+        out = None if options.compile else options.out
+        worker(options.worker, out, options.until, options.row, small=options.small)
         return
     if options.two:
         two(options.out)
     elif not options.table:
-        begun = time.time()
-        for number, model in enumerate(MODELS, 1):
-            until = begun + options.minutes * 60 * number / len(MODELS)
-            line = [sys.executable, __file__, str(options.out), "--worker", model, "--until", str(until)]
-            subprocess.run(line, check=False)
+        measured(options)
     table(options.out)
+
+
+def measured(options: argparse.Namespace) -> None:
+    """All models one after the other, each in a process that ends when its time does."""
+    ends = time.time() + options.minutes * 60
+
+    def started(model: str, until: float, *more: str) -> subprocess.Popen[bytes]:
+        line = [sys.executable, *[f"-W{one}" for one in sys.warnoptions], __file__, str(options.out)]
+        line += ["--worker", model, "--until", str(until), *more]
+        for pattern in options.row:
+            line += ["--row", pattern]
+        return subprocess.Popen([*line, "--small"] if options.small else line)
+
+    def ended(process: subprocess.Popen[bytes], model: str, latest: float) -> None:
+        try:
+            process.wait(max(latest - time.time(), 0.0))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            print(f"{model}: ended after its time, in the middle of a row", flush=True)
+
+    if options.warm:
+        until = time.time() + options.warm
+        beside = [(model, started(model, until, "--compile")) for model in MODELS]
+        for model, process in beside:
+            ended(process, model, until)
+    begun = time.time()
+    for number, model in enumerate(MODELS, 1):
+        until = begun + (ends - begun) * number / len(MODELS)
+        # A row that compiles can overrun the share of its model, but not into the last one's.
+        ended(started(model, until), model, (until + ends) / 2 if number < len(MODELS) else ends)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import torch
 import zoo
 
-from gpuheap._fit.measure import measure
+from gpuheap._fit.measure import measure, used_bytes
 from gpuheap.errors import Error
 
 GIB = 1 << 30
@@ -25,9 +25,15 @@ Levers = list[dict[str, Any]]
 
 
 class Context:
-    """What the first run of a process found to be taken beside the allocator: later ones cannot see it."""
+    """What this process takes of the device beside the allocator: the context, and libraries as they are loaded."""
 
-    bytes = 0
+    before = used_bytes() if CUDA else 0
+    """What was in use before this process asked the device for anything."""
+
+    @classmethod
+    def now(cls) -> int:
+        """Bytes, by the driver's account; right if nothing else began or ended on the device."""
+        return max(used_bytes() - cls.before - torch.cuda.memory_reserved(), 0) if CUDA else 0
 
 
 def make_of(model: str, batch: int, *, frozen: bool = False) -> Callable[[], Any]:
@@ -77,9 +83,9 @@ def run(
         return {"error": str(error)}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"}
-    Context.bytes = max(Context.bytes, real["context_bytes"])
-    real["context_bytes"] = Context.bytes
-    real["device_bytes"] = real["reserved_bytes"] + Context.bytes
+    # Of this run alone only what it added can be seen.
+    real["context_bytes"] = Context.now()
+    real["device_bytes"] = real["reserved_bytes"] + real["context_bytes"]
     real["seconds"] = time.perf_counter() - begun
     return real
 

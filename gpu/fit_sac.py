@@ -4,7 +4,8 @@
 
 Everything is worked out on fake tensors. Its solver knows nothing of the optimizer's state, so it is given the budget
 without that and without what the context takes: better than it could do by itself. Its decisions are limited to the
-model's blocks, as its users do. Without a GPU the speed of an H200 stands in for that of the device, and a
+model's blocks, as its users do, so only blocks get the lines that stand for their trade-offs: to fit those for every
+module takes minutes and decides nothing. Without a GPU the speed of an H200 stands in for that of the device, and a
 CPU's fused attention for the GPU's.
 """
 
@@ -39,7 +40,7 @@ def work_out(plans: Path, folder: Path) -> None:
         begun = time.perf_counter()
         try:
             if row["model"] not in known:
-                known[row["model"]] = _tried(row["model"], row["batch"])
+                known[row["model"]] = estimated(row["model"], row["batch"])
             found = chosen(known[row["model"]], row["fit"]["budget_bytes"])
         except ImportError as error:
             found = {"error": f"sac_milp cannot run here: {error}"}
@@ -50,14 +51,6 @@ def work_out(plans: Path, folder: Path) -> None:
         print(out.name, {key: value for key, value in found.items() if key != "modules"}, flush=True)
 
 
-def _tried(model: str, batch: int) -> dict[str, Any]:
-    """The estimate, once more if need be: torch's tool tells storages apart by numbers that are used again."""
-    try:
-        return estimated(model, batch)
-    except ValueError:
-        return estimated(model, batch)
-
-
 def estimated(model: str, batch: int) -> dict[str, Any]:
     """Memory, time and trade-offs of a model by torch's own tools."""
     from fit_runs import blocks_of, make_of
@@ -65,7 +58,6 @@ def estimated(model: str, batch: int) -> dict[str, Any]:
     from torch.distributed._tools.ilp_utils import aggregate_stats, parse_module_info
     from torch.distributed._tools.mem_tracker import MemTracker
     from torch.distributed._tools.runtime_estimator import RuntimeEstimator
-    from torch.distributed._tools.sac_estimator import SACEstimator
 
     from gpuheap._fit.program import as_program
 
@@ -97,10 +89,14 @@ def estimated(model: str, batch: int) -> dict[str, Any]:
         runtime = RuntimeEstimator()
         with runtime(estimate_mode_type="operator-level-cost-model"):
             step()
-        sac = SACEstimator()
+        sac = _estimator()
         with sac(estimate_mode_type="operator-level-cost-model"):
             loss = loss_outside()
+        sac.outputs.clear()
         loss.backward()
+        root = type(net).__name__
+        blocks = [f"{root}.{name}" for name in blocks_of(model)]
+        sac.sac_mod_stats = {name: sac.sac_mod_stats[name] for name in blocks}
         _forget_without_backward(net, tracker, runtime)
         info = aggregate_stats(net, tracker, runtime, sac, torch.device(device))
         for stats in info["mod_stats"]:
@@ -114,14 +110,30 @@ def estimated(model: str, batch: int) -> dict[str, Any]:
             for value in entry.values()
             if isinstance(value, torch.Tensor) and value.dim()
         )
-    root = type(net).__name__
     return {
         "graph": parse_module_info(info),
         "stats": sac.sac_mod_stats,
         "state": state,
         "root": root,
-        "blocks": [f"{root}.{name}" for name in blocks_of(model)],
+        "blocks": blocks,
     }
+
+
+def _estimator() -> Any:
+    """Torch's estimator, with all outputs kept: it knows storages by their addresses, which are used again."""
+    from torch.distributed._tools.sac_estimator import SACEstimator
+
+    class Estimator(SACEstimator):
+        def __init__(self) -> None:
+            super().__init__()
+            self.outputs: list[Any] = []
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = ..., kwargs: Any = None) -> Any:
+            output = super().__torch_dispatch__(func, types, args, kwargs)
+            self.outputs.append(output)
+            return output
+
+    return Estimator()
 
 
 def _forget_without_backward(net: Any, tracker: Any, runtime: Any) -> None:
@@ -145,9 +157,15 @@ def chosen(known: dict[str, Any], budget: int) -> dict[str, Any]:
     if peak == -1:
         raise RuntimeError(f"the solver found nothing within {left:.2f} GiB beside the optimizer's state")
     modules: dict[str, Any] = {}
+    policies: dict[Any, list[int]] = {}
     for name, discarded in decisions.items():
         stats = known["stats"][name]
-        policy = get_optimal_checkpointing_policy_per_module(stats, 1 - discarded)
+        alike = (tuple(stats.func_names), tuple(stats.memory), tuple(stats.runtimes), discarded)
+        if alike not in policies:
+            policies[alike] = get_optimal_checkpointing_policy_per_module(stats, 1 - discarded)
+        policy = policies[alike]
+        if not policy:
+            raise RuntimeError(f"the solver found no operators to keep in {name}, of which it discards {discarded:.0%}")
         modules[name.removeprefix(f"{known['root']}.")] = [list(stats.func_names), policy]
     return {"modules": modules, "recompute_ms": recompute_ms, "sac_peak_bytes": int(peak) + known["state"] + CONTEXT}
 

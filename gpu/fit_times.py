@@ -1,9 +1,10 @@
 """What the model of step times is learnt from: single operators, calls, and steps with nothing beside them.
 
     PYTHONPATH=python python gpu/fit_times.py OUT.jsonl [--seconds 85]
+    PYTHONPATH=python python gpu/fit_times.py OUT.jsonl --only chains --only tables      a part of it
 
-On one GPU that nobody else uses: steps that share the device with other processes are 10 to 20 % slower. Operators and
-calls come first, then the calibration models, then the others by turns, until the time is up.
+On one GPU that nobody else uses: steps that share the device with other processes are 10 to 20 % slower. Calls, chains
+of them and operators come first, then the calibration models, then the others by turns, until the time is up.
 """
 
 from __future__ import annotations
@@ -212,6 +213,89 @@ def calls() -> Iterator[tuple[str, dict[str, Any], float]]:
             yield f"AdamW {form}", {"parameters": count}, host_us(optimizer.step, 10)
 
 
+class Chain(nn.Module):
+    """So many small operators in a row, each with so many views behind it."""
+
+    def __init__(self, operators: int, views: int) -> None:
+        """Make its one parameter."""
+        super().__init__()
+        self.operators, self.views = operators, views
+        self.weight = nn.Parameter(torch.ones(16))
+
+    def forward(self, h: Any) -> Any:
+        """Multiply, and look at it again."""
+        for _ in range(self.operators):
+            h = h * self.weight
+            for _ in range(self.views):
+                h = h.view(16)
+        return h
+
+
+def chains() -> Iterator[tuple[str, dict[str, Any], float]]:
+    """What checkpoints cost by block, by operator and by view: of a chain of operators, one and the other grow."""
+    from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+    def again(_context: Any, _operator: Any, *_arguments: Any, **_named: Any) -> Any:
+        return CheckpointPolicy.PREFER_RECOMPUTE
+
+    def keep(_context: Any, operator: Any, *_arguments: Any, **_named: Any) -> Any:
+        is_kept = operator is torch.ops.aten.mul.Tensor
+        return CheckpointPolicy.MUST_SAVE if is_kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    selective = functools.partial(checkpoint, use_reentrant=False)
+    ways: dict[str, Callable[[Any, Any], Any]] = {
+        "plain": lambda block, h: block(h),
+        "checkpoint": functools.partial(checkpoint, use_reentrant=False),
+        "checkpoint, no random numbers": functools.partial(checkpoint, use_reentrant=False, preserve_rng_state=False),
+        "selective, all again": functools.partial(
+            selective, context_fn=functools.partial(create_selective_checkpoint_contexts, again)
+        ),
+        "selective, all kept": functools.partial(
+            selective, context_fn=functools.partial(create_selective_checkpoint_contexts, keep)
+        ),
+        "autocast": under_autocast,
+    }
+    gradient = torch.ones(16, device="cuda")
+    for operators, views in ((4, 0), (16, 0), (64, 0), (16, 2)):
+        block = Chain(operators, views).cuda()
+        for name, way in ways.items():
+            forward, backward = [], []
+            for _ in range(40):
+                h = torch.ones(16, device="cuda", requires_grad=True)
+                torch.cuda.synchronize()
+                begun = time.perf_counter()
+                out = way(block, h)
+                middle = time.perf_counter()
+                out.backward(gradient)
+                backward.append(time.perf_counter() - middle)
+                forward.append(middle - begun)
+            what = {"operators": operators, "views": views}
+            yield f"chain {name} forward", what, 1e6 * min(forward)
+            yield f"chain {name} backward", what, 1e6 * min(backward)
+
+
+def under_autocast(block: Any, h: Any) -> Any:
+    """As programs do that train in 16 bits."""
+    with torch.autocast("cuda", torch.bfloat16):
+        return block(h)
+
+
+def tables() -> Iterator[tuple[str, dict[str, Any], Work]]:
+    """Sums of rows of tables, and products of experts, in the sizes of models that have them."""
+    for words, width, bags, each in ((85000, 64, 8192, 4), (1000, 64, 8192, 4), (85000, 64, 32768, 4)):
+        table = torch.randn(words, width, device="cuda", requires_grad=True)
+        ids = torch.randint(0, 1000, (bags, each), device="cuda")
+        what = {"words": words, "width": width, "bags": bags, "each": each}
+        yield from both("embedding_bag", what, functools.partial(F.embedding_bag, ids, table, mode="sum"), (table,))
+    for rows, inner, columns, experts in ((4096, 768, 4096, 8), (4096, 2048, 768, 8)):
+        for dtype in (torch.float32, torch.bfloat16):
+            x = torch.randn(rows, inner, device="cuda", dtype=dtype, requires_grad=True)
+            w = torch.randn(experts, inner, columns, device="cuda", dtype=dtype, requires_grad=True)
+            ends = torch.arange(1, experts + 1, device="cuda", dtype=torch.int32) * (rows // experts)
+            what = {"rows": rows, "inner": inner, "columns": columns, "experts": experts, "dtype": str(dtype)[6:]}
+            yield from both("grouped_mm", what, functools.partial(torch._grouped_mm, x, w, offs=ends), (x, w))
+
+
 def steps(until: float) -> Iterator[dict[str, Any]]:
     """Steps of the zoo: its calibration models first, each at all its batches, then the others by turns."""
     import zoo
@@ -243,11 +327,22 @@ def steps(until: float) -> Iterator[dict[str, Any]]:
         yield row
 
 
+PARTS: dict[str, Callable[[], Iterator[tuple[str, dict[str, Any], Any]]]] = {
+    "calls": calls,
+    "chains": chains,
+    "convolutions": convolutions,
+    "others": others,
+    "tables": tables,
+}
+"""What is measured: calls as microseconds of the program, operators as work for the device."""
+
+
 def main() -> int:
     """Measure until the time is up."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--seconds", type=float, default=85.0)
+    parser.add_argument("--only", action="append", choices=[*PARTS, "steps"], help="may be repeated; all if left out")
     arguments = parser.parse_args()
     until = time.monotonic() + arguments.seconds
     with open(arguments.out, "a", encoding="utf-8") as out:
@@ -257,17 +352,23 @@ def main() -> int:
             out.flush()
 
         put({"kind": "about", "device": torch.cuda.get_device_name(), "torch": torch.__version__})
-        for name, what, us in calls():
-            put({"kind": "call", "name": name, **what, "us": round(us, 2)})
-        for source in (convolutions, others):
-            for name, what, work in source():
-                try:
-                    put({"kind": "operator", "name": name, **what, "us": round(device_us(work), 2)})
-                except Exception as error:  # a kernel that this device lacks
-                    put({"kind": "operator", "name": name, **what, "error": str(error)[:200]})
+        chosen = arguments.only or [*PARTS, "steps"]
+        for part in (part for part in PARTS if part in chosen):
+            try:
+                for name, what, found in PARTS[part]():
+                    if not callable(found):
+                        put({"kind": "call", "name": name, **what, "us": round(found, 2)})
+                        continue
+                    try:
+                        put({"kind": "operator", "name": name, **what, "us": round(device_us(found), 2)})
+                    except Exception as error:  # a kernel that this device lacks
+                        put({"kind": "operator", "name": name, **what, "error": str(error)[:200]})
+            except Exception as error:  # an operator whose result its gradient needs
+                put({"kind": "operator", "name": part, "error": str(error)[:200]})
         torch.cuda.empty_cache()
-        for row in steps(until):
-            put(row)
+        if "steps" in chosen:
+            for row in steps(until):
+                put(row)
     return 0
 
 
