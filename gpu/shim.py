@@ -148,7 +148,7 @@ def work_jax(steps: int) -> None:
         value, grads = jax.value_and_grad(loss)(layers, x)
         return value, [layer - 0.1 * grad for layer, grad in zip(layers, grads, strict=True)]
 
-    x = jax.random.normal(key, (8192, 4096), jnp.float32)
+    x = jax.random.normal(key, (int(os.environ.get("BATCH", "8192")), 4096), jnp.float32)
     losses, times = [], []
     print("READY", flush=True)
     for _ in range(steps):
@@ -291,10 +291,18 @@ def gpuheap_command(*arguments: str) -> tuple[int, str, str]:
 
 
 def measured(
-    name: str, steps: int, *options: str, shim: bool = True, env: dict[str, str] | None = None
+    name: str,
+    steps: int,
+    *options: str,
+    shim: bool = True,
+    env: dict[str, str] | None = None,
+    seconds: float = 300,
 ) -> dict[str, Any]:
     run = Run(name, steps, *options, shim=shim, env=env)
+    alarm = threading.Timer(seconds, run.process.terminate)
+    alarm.start()
     found = run.figures()
+    alarm.cancel()
     errors = run.end()
     times = found.get("ms") or [0.0]
     tail = sorted(times[len(times) // 2 :])
@@ -370,18 +378,20 @@ CONTEXT = 700 << 20
 
 def others() -> None:
     """JAX and CuPy to the bit. XLA does not tune: what it chooses differs from run to run."""
-    plain = {"XLA_FLAGS": "--xla_gpu_autotune_level=0", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    # JAX's own allocator takes no more than a share of the card as it is told of it, which is the budget.
+    own = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "XLA_PYTHON_CLIENT_MEM_FRACTION": "4"}
+    plain = {"XLA_FLAGS": "--xla_gpu_autotune_level=0", "BATCH": "2048"}
     need = 0
-    for name, steps, env in (("jax", 20, plain), ("jax", 20, {**plain, **PLATFORM}), ("cupy", 20, {})):
+    for name, steps, env in (("jax", 12, {**plain, **own}), ("jax", 12, {**plain, **PLATFORM}), ("cupy", 20, {})):
         bare = measured(name, steps, shim=False, env=env)
         again = measured(name, steps, shim=False, env=env)
         print(f"== {name} {env}, again without: {same(bare, again)}", flush=True)
         need = bare.get("reserved") or need
         for share in (None, 0.8, 0.6):
             options = () if share is None else ("--budget", str(int(need * share) + CONTEXT), "--spill", "auto")
-            row = measured(name, steps, *options, env=env)
+            row = measured(name, steps, *options, env=env, seconds=40)
             print(f"== {name} {env} at {share} of {need / GIB:.2f} GiB: {same(bare, row)}", flush=True)
-        naps(10, name, 3 * steps, env)
+        naps(10, name, 2 * steps, env)
 
 
 def spill() -> None:

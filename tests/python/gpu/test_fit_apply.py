@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.gpu
+# Frameworks warn of their own insides when they compile something or are read for the first time.
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 MIB = 1 << 20
 
 
@@ -21,8 +22,8 @@ def torch() -> Any:
 def _fresh(torch: Any) -> Any:
     yield
     gc.collect()
-    # To import it only for this can warn, which is an error here.
-    if "torch._dynamo" in sys.modules:
+    # To read all of it only for this takes seconds.
+    if "torch._inductor.compile_fx" in sys.modules:
         torch._dynamo.reset()
     torch.cuda.empty_cache()
 
@@ -114,9 +115,12 @@ def test_a_graph_thrown_away_leaves_nothing_behind(torch: Any) -> None:
 
 
 def test_float16_is_scaled(torch: Any) -> None:
+    expected, _, _ = run(torch, [], steps=8)
     losses, _, applied = run(torch, [{"lever": "autocast", "dtype": "float16"}], steps=8)
     assert applied.scaler is not None and applied.scaler.get_scale() > 0
-    assert losses[-1] < losses[0]
+    # The first steps may be left out, until the scale fits.
+    assert losses == pytest.approx(expected, rel=5e-2)
+    assert len(set(losses)) > 4, "the optimizer stepped"
 
 
 def test_a_chunked_loss_saves_the_logits(torch: Any) -> None:
@@ -194,18 +198,24 @@ def test_int8_and_sparse_weights_for_inference(torch: Any) -> None:
     assert (found - expected).norm() < 0.02 * expected.norm()
 
 
-def test_the_allocators_settings_reach_it(torch: Any) -> None:
+def test_the_allocators_settings_reach_it(torch: Any, monkeypatch: Any) -> None:
     from gpuheap._fit.apply import apply
+    from gpuheap._fit.start import VARIABLE
+
+    # To be as it was after the test.
+    monkeypatch.setenv(VARIABLE, "")
 
     model, optimizer, loss, batch = program(torch, blocks=2)
     try:
         applied = apply([{"lever": "allocator", "conf": "expandable_segments:True"}], model, optimizer, loss=loss)
         applied.step(batch)
-        kinds = {segment["is_expandable"] for segment in torch.cuda.memory_snapshot()}
-        assert True in kinds
+        more = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+        found = [one for one in torch.cuda.memory_snapshot() if one["address"] <= more.data_ptr()]
+        assert max(found, key=lambda one: one["address"])["is_expandable"]
         assert any("expandable_segments:True" in note for note in applied.notes)
     finally:
-        torch.cuda.memory._set_allocator_settings("expandable_segments:False")
+        change = getattr(torch._C, "_accelerator_setAllocatorSettings", None)
+        (change or torch.cuda.memory._set_allocator_settings)("expandable_segments:False")
 
 
 def test_compiled_within_a_budget(torch: Any) -> None:
