@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpuheap_cuda::raw::DeviceId;
 use gpuheap_ledger::events::What;
+use gpuheap_ledger::limit_of;
 
 use crate::devices::place;
 use crate::events::{self, Charged, Memory};
@@ -137,9 +138,7 @@ fn sane(bytes: u64) -> u64 {
     if bytes < ABSURD { bytes } else { 0 }
 }
 
-/// Where the ledger has what an origin holds of a device: of the kinds that count against its budget, so that all origins
-/// together hold what the device is charged.
+/// Where the ledger has what an origin holds within a limit: so that all origins together hold what counts against it.
 fn of_origin(kind: Kind, place: usize, origin: Origin) -> Option<&'static AtomicU64> {
-    let device = kind.counts().then(|| state::get().ledger.slot().origins.get(place)).flatten()?;
-    device.get(origin.number())
+    state::get().ledger.slot().origins.get(limit_of(kind, place)?)?.get(origin.number())
 }

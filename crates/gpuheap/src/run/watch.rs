@@ -200,7 +200,7 @@ mod tests {
             limited,
             peak: [0; LIMITS],
             bytes: [[0; KINDS]; DEVICES + 1],
-            origins: [[0; ORIGINS]; DEVICES],
+            origins: [[0; ORIGINS]; LIMITS],
             moved_out: 0,
             moved_in: 0,
             unseen: 0,
