@@ -132,6 +132,10 @@ impl Reader {
     /// All figures as they are now.
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
         let header = self.words(0, offset_of!(Shared, slots))?;
+        if header.at(offset_of!(Shared, magic)) != MAGIC {
+            // Somebody wrote over it.
+            return Err(Error::Form { path: self.path.clone() });
+        }
         let used = usize::try_from(header.at(offset_of!(Shared, used))).unwrap_or(SLOTS).min(SLOTS);
         let slots = self.words(offset_of!(Shared, slots), used * size_of::<Slot>())?;
         let processes: Vec<Process> = (0..used).filter_map(|slot| process(&slots, slot * size_of::<Slot>())).collect();
@@ -320,6 +324,28 @@ mod tests {
         assert_eq!((process.unseen, process.violations), (23, 24));
         assert_eq!((snapshot.moved_out, snapshot.moved_in), (1121, 22));
         assert_eq!(snapshot.used(3), 0, "the dead hold nothing");
+    }
+
+    #[test]
+    fn a_ledger_that_ceases_to_be_one_is_told_and_ends_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger");
+        file::create(&path, Identity::own(), Limits::default()).unwrap();
+        let reader = Reader::open(&path).unwrap();
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(b"other", 0).unwrap();
+        assert!(matches!(reader.snapshot(), Err(Error::Form { .. })));
+        file.write_all_at(&MAGIC.to_ne_bytes(), 0).unwrap();
+        assert!(reader.snapshot().is_ok());
+        for length in [size_of::<Shared>() as u64 / 2, 7, 0] {
+            // One slot is taken, or all.
+            for used in [1, SLOTS as u64, u64::MAX] {
+                file.write_all_at(&used.to_ne_bytes(), 8).unwrap();
+                file.set_len(length).unwrap();
+                assert!(length > 8 || matches!(reader.snapshot(), Err(Error::Read { .. })));
+                let _ = reader.snapshot();
+            }
+        }
     }
 
     #[test]
