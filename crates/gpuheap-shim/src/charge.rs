@@ -41,9 +41,7 @@ impl Charge {
         if ledger.take(kind, place, bytes) {
             return Some(Self::begin(origin, kind, place, bytes));
         }
-        let left = if kind.counts() { ledger.budget(place).saturating_sub(ledger.used(place)) } else { 0 };
-        let left = usize::try_from(left).unwrap_or(usize::MAX);
-        events::note(What::Denied, Memory { kind, origin, place, bytes }, left);
+        events::note(What::Denied, Memory { kind, origin, place, bytes }, left(kind, place));
         None
     }
 
@@ -64,7 +62,7 @@ impl Charge {
     pub(crate) fn refuse(kind: Kind, device: Option<DeviceId>, bytes: usize) {
         let (place, bytes) = (place(device), sane(bytes as u64));
         if state::get().ledger.refuse(kind, place, bytes) {
-            events::note(What::Denied, Memory { kind, origin: origin::of_caller(), place, bytes }, 0);
+            events::note(What::Denied, Memory { kind, origin: origin::of_caller(), place, bytes }, left(kind, place));
         }
     }
 
@@ -132,6 +130,13 @@ impl Drop for Charge {
         }
         events::given_back(self.charged, self.memory());
     }
+}
+
+/// What is left of a device's budget.
+fn left(kind: Kind, place: usize) -> usize {
+    let ledger = &state::get().ledger;
+    let left = if kind.counts() { ledger.budget(place).saturating_sub(ledger.used(place)) } else { 0 };
+    usize::try_from(left).unwrap_or(usize::MAX)
 }
 
 fn sane(bytes: u64) -> u64 {
