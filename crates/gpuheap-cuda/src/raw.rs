@@ -249,6 +249,43 @@ pub mod memory_type {
     pub const UNIFIED: u32 = 4;
 }
 
+/// A node of a graph that launches a kernel, as `cuGraphKernelNodeGetParams_v2` tells it. The older form of that function
+/// fills what comes before `kernel`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct KernelNodeParams {
+    /// A function of a module; null if it is a kernel of a library.
+    pub function: Function,
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: [u32; 3],
+    /// Bytes of shared memory beyond what the kernel declares.
+    pub shared_bytes: u32,
+    /// A pointer to the value of each parameter.
+    pub parameters: *mut *mut c_void,
+    /// Names and values in turn, if all parameters are together.
+    pub extra: *mut *mut c_void,
+    /// A kernel of a library; null if it is a function of a module.
+    pub kernel: Kernel,
+    /// The context.
+    pub context: Context,
+}
+
+/// What nodes of graphs are, as far as somebody asks.
+pub mod node {
+    /// A kernel.
+    pub const KERNEL: u32 = 0;
+    /// A copy.
+    pub const COPY: u32 = 1;
+    /// A graph.
+    pub const GRAPH: u32 = 4;
+    /// Memory that is allocated.
+    pub const ALLOC: u32 = 10;
+    /// Memory that is freed.
+    pub const FREE: u32 = 11;
+}
+
 /// How a kernel is launched by `cuLaunchKernelEx`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]

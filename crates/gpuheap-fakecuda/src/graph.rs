@@ -1,7 +1,7 @@
 //! Stream capture and graphs, as far as frameworks use them: what streams of a capture are given is kept in order, and
 //! done in that order whenever the graph is launched.
 //!
-//! Simpler than the real driver: nodes cannot be looked at or changed, and memory of allocation nodes is taken when the
+//! Simpler than the real driver: of nodes only what kernels get can be looked at, nothing can be changed, and memory of allocation nodes is taken when the
 //! node is made and given back when the graph and all that was made of it are destroyed.
 
 use std::cell::Cell;
@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_uint, c_void};
 use std::sync::Arc;
 use std::thread;
 
-use gpuheap_cuda::raw::{self, AllocNodeParams, Code, DeviceId};
+use gpuheap_cuda::raw::{self, AllocNodeParams, Code, DeviceId, KernelNodeParams};
 
 use crate::entry::{Done, Out, exports, give, stream_exports};
 use crate::pages::{Backing, GRANULARITY, round_up};
@@ -25,7 +25,51 @@ const RELAXED: u32 = 2;
 pub(crate) struct Graph {
     work: Vec<Work>,
     memory: Vec<Arc<Memory>>,
-    nodes: usize,
+    /// Handles of its nodes, and what they are.
+    nodes: Vec<(usize, Node)>,
+}
+
+#[derive(Clone)]
+enum Node {
+    Kernel(Arc<KernelNode>),
+    /// Of that sort.
+    Other(u32),
+}
+
+/// What a kernel of a graph gets.
+pub(crate) struct KernelNode {
+    function: raw::Function,
+    size: ([u32; 3], [u32; 3]),
+    /// Values of all parameters, and a pointer to each.
+    values: Vec<u8>,
+    pointers: Vec<usize>,
+}
+
+impl KernelNode {
+    pub(crate) fn new(
+        function: raw::Function,
+        size: ([u32; 3], [u32; 3]),
+        values: Vec<u8>,
+        offsets: &[usize],
+    ) -> Self {
+        let start = values.as_ptr().expose_provenance();
+        Self { function, size, values, pointers: offsets.iter().map(|offset| start + offset).collect() }
+    }
+
+    /// As it is told. The driver's own memory is given away, which nobody may write to.
+    fn told(&self) -> KernelNodeParams {
+        debug_assert!(self.pointers.len() < self.values.len());
+        KernelNodeParams {
+            function: self.function,
+            grid: self.size.0,
+            block: self.size.1,
+            shared_bytes: 0,
+            parameters: self.pointers.as_ptr().cast_mut().cast(),
+            extra: std::ptr::null_mut(),
+            kernel: raw::Kernel(0),
+            context: raw::Context::NULL,
+        }
+    }
 }
 
 /// Memory of an allocation node, given back with the last graph that has it.
@@ -70,14 +114,38 @@ exports! {
         removed.map(drop).ok_or(Code::INVALID_VALUE)
     }
 
-    fn cuGraphGetNodes(graph: raw::Graph, nodes: *const raw::GraphNode, count: Option<&mut usize>) {
+    fn cuGraphGetNodes(graph: raw::Graph, nodes: *mut raw::GraphNode, count: Option<&mut usize>) {
         let state = ready()?;
-        let found = state.graphs.get(&graph.0).ok_or(Code::INVALID_VALUE)?.nodes;
-        if !nodes.is_null() {
-            return Err(Code::NOT_SUPPORTED);
+        let found = &state.graphs.get(&graph.0).ok_or(Code::INVALID_VALUE)?.nodes;
+        let count = count.ok_or(Code::INVALID_VALUE)?;
+        if nodes.is_null() {
+            *count = found.len();
+            return Ok(());
         }
-        *count.ok_or(Code::INVALID_VALUE)? = found;
+        for (number, (handle, _)) in found.iter().enumerate().take(*count) {
+            // SAFETY: the caller has room for so many.
+            let place = unsafe { nodes.add(number) };
+            // SAFETY: as above.
+            unsafe { place.write(raw::GraphNode(*handle)) };
+        }
+        *count = found.len().min(*count);
         Ok(())
+    }
+
+    fn cuGraphNodeGetType(node: raw::GraphNode, kind: Out<'_, c_uint>) {
+        let state = ready()?;
+        give(kind, match state.node(node)? {
+            Node::Kernel(_) => raw::node::KERNEL,
+            Node::Other(kind) => *kind,
+        })
+    }
+
+    fn cuGraphKernelNodeGetParams_v2(node: raw::GraphNode, params: Out<'_, KernelNodeParams>) {
+        let state = ready()?;
+        match state.node(node)? {
+            Node::Kernel(kernel) => give(params, kernel.told()),
+            Node::Other(_) => Err(Code::INVALID_VALUE),
+        }
     }
 
     fn cuGraphInstantiateWithFlags(exec: Out<'_, raw::GraphExec>, graph: raw::Graph, _flags: u64) {
@@ -125,7 +193,7 @@ exports! {
         let handle = state.handle();
         if let Some(graph) = state.graphs.get_mut(&graph.0) {
             graph.memory.push(Arc::new(Memory { address }));
-            graph.nodes += 1;
+            graph.nodes.push((handle, Node::Other(raw::node::ALLOC)));
         }
         node.write(raw::GraphNode(handle));
         Ok(())
@@ -139,8 +207,9 @@ exports! {
         if state.space.ranges.get(&address.0).is_none_or(|range| range.kind != Kind::Foreign) {
             return Err(Code::INVALID_VALUE);
         }
-        state.graphs.get_mut(&graph.0).ok_or(Code::INVALID_VALUE)?.nodes += 1;
         let handle = state.handle();
+        let nodes = &mut state.graphs.get_mut(&graph.0).ok_or(Code::INVALID_VALUE)?.nodes;
+        nodes.push((handle, Node::Other(raw::node::FREE)));
         give(node, raw::GraphNode(handle))
     }
 
@@ -199,7 +268,14 @@ stream_exports! {
             return Err(Code::STREAM_CAPTURE_INVALIDATED);
         }
         let made = state.handle();
-        let nodes = captured.work.len();
+        // What is no kernel is taken for a copy: functions of the host, fills and waits are not told apart.
+        let mut nodes: Vec<(usize, Node)> =
+            captured.work.iter().map(|_| (state.handle(), Node::Other(raw::node::COPY))).collect();
+        for (place, kernel) in captured.kernels {
+            if let Some((_, node)) = nodes.get_mut(place) {
+                *node = Node::Kernel(kernel);
+            }
+        }
         state.graphs.insert(made, Graph { work: captured.work, memory: Vec::new(), nodes });
         out.write(raw::Graph(made));
         Ok(())
@@ -257,6 +333,11 @@ fn instantiate(out: Out<'_, raw::GraphExec>, graph: raw::Graph) -> Done {
 }
 
 impl State {
+    fn node(&self, node: raw::GraphNode) -> Result<&Node, Code> {
+        let found = self.graphs.values().flat_map(|graph| &graph.nodes).find(|(handle, _)| *handle == node.0);
+        found.map(|(_, node)| node).ok_or(Code::INVALID_VALUE)
+    }
+
     /// Not capturing, capturing, or capturing what has become invalid.
     fn capture_status(&self, stream: usize) -> u32 {
         let Some(origin) = self.streams[&stream].capture else { return 0 };
@@ -289,6 +370,6 @@ impl State {
 
 impl std::fmt::Debug for Graph {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Graph").field("nodes", &self.nodes).finish_non_exhaustive()
+        formatter.debug_struct("Graph").field("nodes", &self.nodes.len()).finish_non_exhaustive()
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use gpuheap_cuda::raw::{self, Code, LaunchConfig};
 
 use crate::entry::{Done, Out, element, exports, give, offer, stream_exports};
+use crate::graph::KernelNode;
 use crate::host_kernels::{self, Builtin};
 use crate::pages;
 use crate::ptx::{self, Head};
@@ -263,6 +264,7 @@ fn launch(
     let values = read_arguments(head, arguments, extra)?;
     let offsets: Vec<usize> = head.parameters.iter().map(|(offset, _)| *offset).collect();
     let body = body(&head.name).ok_or(Code::NO_BINARY_FOR_GPU)?;
+    let (kept, places) = (values.clone(), offsets.clone());
     let work: Work = Arc::new(move || match body {
         Body::Builtin(builtin) => builtin(device, &values, &offsets),
         Body::Registered(kernel) => {
@@ -272,7 +274,13 @@ fn launch(
             Ok(())
         }
     });
-    state.submit(stream, Vec::new(), Some(work))
+    state.submit(stream, Vec::new(), Some(work))?;
+    let origin = state.streams[&stream].capture;
+    if let Some(captured) = origin.and_then(|origin| state.streams.get_mut(&origin)).map(|origin| &mut origin.captured) {
+        let node = KernelNode::new(function, (grid, block), kept, &places);
+        captured.kernels.push((captured.work.len() - 1, Arc::new(node)));
+    }
+    Ok(())
 }
 
 /// The values of all parameters, each at its offset.

@@ -21,7 +21,7 @@
 //! look addresses up under the lock and report `CUDA_ERROR_ILLEGAL_ADDRESS`, which stays with the context as on a
 //! device; a kernel that a test registers reaches memory as it is.
 //!
-//! What it does not have: arrays are opaque (copies to and from them are not supported), graphs cannot be looked into or
+//! What it does not have: arrays are opaque (copies to and from them are not supported), of graphs only kernels can be looked at, and nothing
 //! changed, memory of graph nodes is taken at once, managed memory does not move, peers always reach each other, and each
 //! process has devices of its own: two processes do not compete for memory here. Undocumented tables
 //! (`cuGetExportTable`) are not there, so NVIDIA's runtime library does not start on it.

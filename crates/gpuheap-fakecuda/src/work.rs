@@ -11,6 +11,7 @@ use std::thread;
 use gpuheap_cuda::raw::{self, Code};
 
 use crate::entry::Done;
+use crate::graph::KernelNode;
 use crate::state::{CHANGED, State, lock, wait};
 
 /// What a stream does when it comes to it. Graphs do it again and again.
@@ -56,6 +57,8 @@ pub(crate) struct Stream {
 #[derive(Default)]
 pub(crate) struct Captured {
     pub(crate) work: Vec<Work>,
+    /// Which pieces of it are kernels.
+    pub(crate) kernels: Vec<(usize, Arc<KernelNode>)>,
     pub(crate) invalid: bool,
     pub(crate) mode: u32,
     pub(crate) thread: Option<thread::ThreadId>,

@@ -20,10 +20,10 @@ pub const HOST: usize = DEVICES;
 pub const LIMITS: usize = DEVICES + 1;
 /// How many processes count at once.
 pub const SLOTS: usize = if cfg!(loom) { 3 } else { 256 };
-/// How many origins of memory are told apart on a device.
+/// How many origins of memory are told apart on a device, and of what is spilled.
 pub const ORIGINS: usize = if cfg!(loom) { 1 } else { 16 };
 /// Says what the file is, in which form: a file of another form is left alone.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuheap2");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"gpuheap3");
 
 /// Tells libraries and commands of different forms from one another: whoever shares a ledger has the same.
 #[allow(clippy::cast_possible_truncation, reason = "a megabyte")]
@@ -86,8 +86,8 @@ pub struct Slot {
     pub peak: [AtomicU64; LIMITS],
     /// By device, by kind.
     pub bytes: [[AtomicU64; KINDS]; DEVICES + 1],
-    /// By device, bytes by who asked for them.
-    pub origins: [[AtomicU64; ORIGINS]; DEVICES],
+    /// By limit, bytes that count against it by who asked for them: of a device, and at [`HOST`] of what is spilled.
+    pub origins: [[AtomicU64; ORIGINS]; LIMITS],
     /// A [`State`].
     pub state: AtomicU64,
     /// Bytes that were moved from devices to the host, since the process began.
@@ -113,11 +113,13 @@ pub enum State {
     Asleep = 2,
     /// Its memory is being moved back.
     Waking = 3,
+    /// Its memory is on the host until somebody wakes it: it does not go on by itself.
+    Held = 4,
 }
 
 impl State {
     /// All of them, by their numbers.
-    pub const ALL: [Self; 4] = [Self::Running, Self::GoingToSleep, Self::Asleep, Self::Waking];
+    pub const ALL: [Self; 5] = [Self::Running, Self::GoingToSleep, Self::Asleep, Self::Waking, Self::Held];
 
     /// The state of that number; what is none is taken for [`State::Running`].
     #[must_use]
@@ -133,6 +135,7 @@ impl State {
             Self::GoingToSleep => "going_to_sleep",
             Self::Asleep => "asleep",
             Self::Waking => "waking",
+            Self::Held => "held",
         }
     }
 }
@@ -314,8 +317,8 @@ mod tests {
     /// Two forms of one size with one magic would be taken for each other.
     #[test]
     fn the_form_is_the_one_that_the_magic_says() {
-        assert_eq!(&MAGIC.to_le_bytes(), b"gpuheap2");
-        assert_eq!(size_of::<Slot>(), 8 * (4 + 2 * 17 + 11 * 17 + 16 * 16 + 5));
+        assert_eq!(&MAGIC.to_le_bytes(), b"gpuheap3");
+        assert_eq!(size_of::<Slot>(), 8 * (4 + 2 * 17 + 11 * 17 + 17 * 16 + 5));
         assert_eq!(
             size_of::<Shared>(),
             8 * (3 + 16 + 1 + 17 + 3 + 16 * 3) + size_of::<Ring>() + 256 * size_of::<Slot>()

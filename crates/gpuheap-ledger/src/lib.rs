@@ -43,7 +43,7 @@ pub use account::{Account, Member};
 pub use denials::Denial;
 pub use identity::Identity;
 pub use kind::{KINDS, Kind};
-pub use layout::{DEVICES, HOST, LIMITS, ORIGINS, Shared, Slot, State};
+pub use layout::{DEVICES, HOST, LIMITS, ORIGINS, Shared, Slot, State, limit_of};
 pub use name::Name;
 pub use origin::Origin;
 pub use snapshot::{Process, Reader, Snapshot};

@@ -106,8 +106,8 @@ pub struct Process {
     pub peak: [u64; LIMITS],
     /// By device, by kind.
     pub bytes: [[u64; KINDS]; DEVICES + 1],
-    /// By device, bytes by who asked for them.
-    pub origins: [[u64; ORIGINS]; DEVICES],
+    /// By limit, bytes that count against it by who asked for them: of a device, and at [`HOST`] of what is spilled.
+    pub origins: [[u64; ORIGINS]; LIMITS],
     /// Bytes that it moved from devices to the host.
     pub moved_out: u64,
     /// Bytes that it moved back.
@@ -132,6 +132,10 @@ impl Reader {
     /// All figures as they are now.
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
         let header = self.words(0, offset_of!(Shared, slots))?;
+        if header.at(offset_of!(Shared, magic)) != MAGIC {
+            // Somebody wrote over it.
+            return Err(Error::Form { path: self.path.clone() });
+        }
         let used = usize::try_from(header.at(offset_of!(Shared, used))).unwrap_or(SLOTS).min(SLOTS);
         let slots = self.words(offset_of!(Shared, slots), used * size_of::<Slot>())?;
         let processes: Vec<Process> = (0..used).filter_map(|slot| process(&slots, slot * size_of::<Slot>())).collect();
@@ -296,10 +300,11 @@ mod tests {
         put(slot + 4 + 17 + 3, 13);
         put(slot + 4 + 34 + 3 * 11 + 2, 14);
         put(slot + 4 + 34 + 17 * 11 + 3 * 16 + 15, 15);
+        put(slot + 4 + 34 + 17 * 11 + 16 * 16 + 14, 16);
         for (index, value) in [2, 21, 22, 23, 24].into_iter().enumerate() {
-            put(slot + 4 + 34 + 17 * 11 + 16 * 16 + index, value);
+            put(slot + 4 + 34 + 17 * 11 + 17 * 16 + index, value);
         }
-        put(slots + 4 + 34 + 17 * 11 + 16 * 16 + 1, 100);
+        put(slots + 4 + 34 + 17 * 11 + 17 * 16 + 1, 100);
         put(3 + 16 + 1 + 17, 1000);
         let (uuid, other) = (Uuid::from_bytes([7; 16]), Uuid::from_bytes([8; 16]));
         for (index, value) in [uuid.key(), uuid.words()[0], uuid.words()[1], other.key()].into_iter().enumerate() {
@@ -314,10 +319,33 @@ mod tests {
         assert_eq!(process.name.to_string(), "python3.12");
         assert_eq!((process.limited[3], process.spilled(), process.peak[3]), (11, 12, 13));
         assert_eq!((process.bytes(Kind::Physical, 3), process.origins[3][15]), (14, 15));
+        assert_eq!(process.origins[HOST][14], 16);
         assert_eq!((process.state, process.moved_out, process.moved_in), (State::Asleep, 21, 22));
         assert_eq!((process.unseen, process.violations), (23, 24));
         assert_eq!((snapshot.moved_out, snapshot.moved_in), (1121, 22));
         assert_eq!(snapshot.used(3), 0, "the dead hold nothing");
+    }
+
+    #[test]
+    fn a_ledger_that_ceases_to_be_one_is_told_and_ends_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger");
+        file::create(&path, Identity::own(), Limits::default()).unwrap();
+        let reader = Reader::open(&path).unwrap();
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(b"other", 0).unwrap();
+        assert!(matches!(reader.snapshot(), Err(Error::Form { .. })));
+        file.write_all_at(&MAGIC.to_ne_bytes(), 0).unwrap();
+        assert!(reader.snapshot().is_ok());
+        for length in [size_of::<Shared>() as u64 / 2, 7, 0] {
+            // One slot is taken, or all.
+            for used in [1, SLOTS as u64, u64::MAX] {
+                file.write_all_at(&used.to_ne_bytes(), 8).unwrap();
+                file.set_len(length).unwrap();
+                assert!(length > 8 || matches!(reader.snapshot(), Err(Error::Read { .. })));
+                let _ = reader.snapshot();
+            }
+        }
     }
 
     #[test]
@@ -326,7 +354,7 @@ mod tests {
         let path = folder.path().join("ledger");
         let error = |path: &Path| Reader::open(path).unwrap_err().to_string();
         assert_eq!(error(&path), format!("Failed to read the ledger `{}`", path.display()));
-        for content in [vec![], b"gpuheap2".to_vec(), vec![0; size_of::<Shared>()]] {
+        for content in [vec![], b"gpuheap3".to_vec(), vec![0; size_of::<Shared>()]] {
             fs::write(&path, content).unwrap();
             assert_eq!(error(&path), format!("`{}` is no ledger of this version of gpuheap", path.display()));
         }

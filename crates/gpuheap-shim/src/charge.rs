@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpuheap_cuda::raw::DeviceId;
 use gpuheap_ledger::events::What;
+use gpuheap_ledger::limit_of;
 
 use crate::devices::place;
 use crate::events::{self, Charged, Memory};
@@ -40,9 +41,7 @@ impl Charge {
         if ledger.take(kind, place, bytes) {
             return Some(Self::begin(origin, kind, place, bytes));
         }
-        let left = if kind.counts() { ledger.budget(place).saturating_sub(ledger.used(place)) } else { 0 };
-        let left = usize::try_from(left).unwrap_or(usize::MAX);
-        events::note(What::Denied, Memory { kind, origin, place, bytes }, left);
+        events::note(What::Denied, Memory { kind, origin, place, bytes }, left(kind, place));
         None
     }
 
@@ -63,7 +62,7 @@ impl Charge {
     pub(crate) fn refuse(kind: Kind, device: Option<DeviceId>, bytes: usize) {
         let (place, bytes) = (place(device), sane(bytes as u64));
         if state::get().ledger.refuse(kind, place, bytes) {
-            events::note(What::Denied, Memory { kind, origin: origin::of_caller(), place, bytes }, 0);
+            events::note(What::Denied, Memory { kind, origin: origin::of_caller(), place, bytes }, left(kind, place));
         }
     }
 
@@ -133,13 +132,18 @@ impl Drop for Charge {
     }
 }
 
+/// What is left of a device's budget.
+fn left(kind: Kind, place: usize) -> usize {
+    let ledger = &state::get().ledger;
+    let left = if kind.counts() { ledger.budget(place).saturating_sub(ledger.used(place)) } else { 0 };
+    usize::try_from(left).unwrap_or(usize::MAX)
+}
+
 fn sane(bytes: u64) -> u64 {
     if bytes < ABSURD { bytes } else { 0 }
 }
 
-/// Where the ledger has what an origin holds of a device: of the kinds that count against its budget, so that all origins
-/// together hold what the device is charged.
+/// Where the ledger has what an origin holds within a limit: so that all origins together hold what counts against it.
 fn of_origin(kind: Kind, place: usize, origin: Origin) -> Option<&'static AtomicU64> {
-    let device = kind.counts().then(|| state::get().ledger.slot().origins.get(place)).flatten()?;
-    device.get(origin.number())
+    state::get().ledger.slot().origins.get(limit_of(kind, place)?)?.get(origin.number())
 }

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -58,7 +58,7 @@ pub(crate) fn start() {
     let work = move || {
         // Calls of the driver that end in exported functions are this thread's own.
         let _inside = Inside::enter();
-        Control { moving, state, listener, bell, hold: AtomicBool::new(false), slept: Cell::new(None) }.listen();
+        Control { moving, state, listener, bell, slept: Cell::new(None) }.listen();
     };
     // A program's signals are for its own threads: a new one begins with those blocked that its maker blocks.
     let started = thread::Builder::new().name("gpuheap".to_owned()).spawn(work);
@@ -85,8 +85,6 @@ struct Control {
     state: &'static State,
     listener: UnixListener,
     bell: i32,
-    /// Whether the process sleeps until it is told to wake up.
-    hold: AtomicBool,
     /// When it last went to sleep or woke up.
     slept: Cell<Option<Instant>>,
 }
@@ -111,8 +109,9 @@ impl Read for Impatient<'_> {
 impl Control {
     fn listen(&self) {
         loop {
-            let asleep = sleep::phase(self.state) != Phase::Running;
-            let wanted = asleep && self.state.gate.is_wanted() && !self.hold.load(Ordering::Relaxed);
+            let phase = sleep::phase(self.state);
+            let asleep = phase != Phase::Running;
+            let wanted = asleep && phase != Phase::Held && self.state.gate.is_wanted();
             if wanted && sleep::wake_up(self.moving, self.state).is_ok() {
                 self.slept.set(Some(Instant::now()));
                 continue;
@@ -183,17 +182,8 @@ impl Control {
                     .err()
                     .map(Reply::Refused);
             }
-            Request::Yield { keep, hold } => {
-                let slept = sleep::fall_asleep(self.moving, self.state, keep);
-                if slept.is_ok() {
-                    self.hold.store(hold, Ordering::Relaxed);
-                }
-                slept
-            }
-            Request::Wake => {
-                self.hold.store(false, Ordering::Relaxed);
-                self.wake()
-            }
+            Request::Yield { keep, hold } => sleep::fall_asleep(self.moving, self.state, (keep, hold)),
+            Request::Wake => self.wake(),
         };
         Some(result.map_or_else(|refused| Reply::Refused(refused.to_string()), Reply::Done))
     }
@@ -222,11 +212,14 @@ fn is_of_own_user(stream: &UnixStream) -> bool {
     code == 0 && (other.uid == own || other.uid == 0)
 }
 
-/// Blocks all signals of the calling thread; what was blocked before is given back.
+/// Blocks all signals of the calling thread but that of a ledger that is cut short, which ends whoever does not hear it;
+/// what was blocked before is given back.
 fn block_signals() -> MaybeUninit<libc::sigset_t> {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: makes a set in `all`.
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // SAFETY: made above.
+    unsafe { libc::sigdelset(all.as_mut_ptr(), libc::SIGBUS) };
     // SAFETY: `all` was made above, `before` is filled.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
     before

@@ -1,14 +1,15 @@
 //! The figures, and budgets, in memory that all processes of a run share and that outlives each of them. Its form is that
 //! of `gpuheap-ledger`, and so is how bytes are taken; here it is mapped.
 
-use std::ffi::CString;
+mod mapped;
+mod torn;
+
 use std::ops::Deref;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use gpuheap_ledger::file::Limits;
-use gpuheap_ledger::{Account, Identity, Kind, Member, Name, Shared};
+use gpuheap_ledger::{Account, Identity, Kind, Member, Name};
 
 use crate::state;
 
@@ -45,10 +46,16 @@ impl Ledger {
     pub(crate) fn open(path: Option<&Path>, limits: Limits) -> Self {
         let (process, name) = (Identity::own(), Name::own());
         let member = Member { process, name, program: program(), is_alive: Identity::is_alive };
-        let joined = path.and_then(map_file).and_then(|shared| Account::join(shared, member));
-        let joined = joined.or_else(|| Account::join(map_private()?, member));
+        torn::begin();
+        let mapped = path.and_then(mapped::file).inspect(|shared| torn::watch(shared));
+        if let Some(account) = mapped.and_then(|shared| Account::join(shared, member)) {
+            account.shared().offer(limits);
+            torn::joined(&account);
+            return Self(account);
+        }
+        let joined = mapped::private().and_then(|shared| Account::join(shared, member));
         // Memory for the figures is a MiB.
-        let account = joined.unwrap_or_else(|| Account::alone(zeroed(), member));
+        let account = joined.unwrap_or_else(|| Account::alone(mapped::zeroed(), member));
         account.shared().offer(limits);
         Self(account)
     }
@@ -68,7 +75,7 @@ impl Ledger {
     /// [`Account::take`], after which there may be a new peak.
     pub(crate) fn take(&self, kind: Kind, device: usize, bytes: u64) -> bool {
         let taken = self.0.take(kind, device, bytes);
-        raised(taken);
+        raised(taken.then_some((kind, device, bytes)));
         taken
     }
 
@@ -84,19 +91,26 @@ impl Ledger {
     /// [`Account::try_take`], likewise.
     pub(crate) fn try_take(&self, kind: Kind, device: usize, bytes: u64) -> bool {
         let taken = self.0.try_take(kind, device, bytes);
-        raised(taken);
+        raised(taken.then_some((kind, device, bytes)));
         taken
     }
 
     /// [`Account::add`], likewise.
     pub(crate) fn add(&self, kind: Kind, device: usize, bytes: u64) {
         self.0.add(kind, device, bytes);
-        raised(true);
+        raised(Some((kind, device, bytes)));
+    }
+
+    /// [`Account::give_back`].
+    pub(crate) fn give_back(&self, kind: Kind, device: usize, bytes: u64) {
+        self.0.give_back(kind, device, bytes);
+        torn::given_back(kind, device, bytes);
     }
 }
 
-fn raised(is_raised: bool) {
-    if is_raised {
+fn raised(charged: Option<(Kind, usize, u64)>) {
+    if let Some((kind, device, bytes)) = charged {
+        torn::taken(kind, device, bytes);
         RAISED.store(true, Ordering::Relaxed);
     }
 }
@@ -113,55 +127,11 @@ fn program() -> u64 {
     unsafe { place.read_unaligned() }.max(1)
 }
 
-/// Memory of the process, should mapping fail.
-fn zeroed() -> &'static Shared {
-    let mut shared = Box::<Shared>::new_uninit();
-    // SAFETY: one of them is there.
-    unsafe { shared.as_mut_ptr().write_bytes(0, 1) };
-    // SAFETY: all of it is atomics, for which zero is a value.
-    Box::leak(unsafe { shared.assume_init() })
-}
-
-/// Maps the file, made as large as it has to be. Nothing if that does not work.
-fn map_file(path: &Path) -> Option<&'static Shared> {
-    let name = CString::new(path.as_os_str().as_bytes()).ok()?;
-    // SAFETY: the name ends in a zero byte.
-    let file = unsafe { libc::open(name.as_ptr(), libc::O_RDWR | libc::O_CREAT | libc::O_CLOEXEC, 0o600) };
-    if file < 0 {
-        return None;
-    }
-    let size = libc::off_t::try_from(size_of::<Shared>()).ok()?;
-    // SAFETY: takes numbers only.
-    let end = unsafe { libc::lseek(file, 0, libc::SEEK_END) };
-    // A file of another size is something else, and stays as it is.
-    // SAFETY: takes numbers only. Whoever else makes the file makes it as large.
-    let grown = end == size || (end == 0 && unsafe { libc::ftruncate(file, size) } == 0);
-    let shared = if grown { map(file, libc::MAP_SHARED) } else { None };
-    // SAFETY: opened above; the mapping stays without it.
-    unsafe { libc::close(file) };
-    shared
-}
-
-fn map_private() -> Option<&'static Shared> {
-    map(-1, libc::MAP_SHARED | libc::MAP_ANONYMOUS)
-}
-
-fn map(file: i32, flags: i32) -> Option<&'static Shared> {
-    let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: new memory, wherever there is room.
-    let start = unsafe { libc::mmap(std::ptr::null_mut(), size_of::<Shared>(), access, flags, file, 0) };
-    if start == libc::MAP_FAILED {
-        return None;
-    }
-    // SAFETY: mapped for good, large enough, aligned to a page, and all of it atomics, for which any bytes are values.
-    Some(unsafe { &*start.cast::<Shared>() })
-}
-
 #[cfg(test)]
 mod tests {
     use std::thread;
 
-    use gpuheap_ledger::{Denial, Reader, file};
+    use gpuheap_ledger::{Denial, Reader, Shared, file};
 
     use super::*;
 

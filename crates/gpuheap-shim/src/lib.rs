@@ -42,6 +42,7 @@
 //! | `ledger` | the figures, in memory that processes share and that outlives them; budgets. Its form is `gpuheap-ledger`'s |
 //! | `ranges` | which chunk is at an address |
 //! | `parameters` | where kernels have parameters that can hold addresses |
+//! | `graphs` | which chunks the kernels of a graph name |
 //! | `touched`, `temperature` | which chunks a launch names, and how warm that makes them |
 //! | `devices` | where each device has its figures, whatever number it has in the process |
 //! | `depth` | the calling thread's depth |
@@ -97,8 +98,7 @@
 //!
 //! L1 to L6 and L9 are the command's part, C6 the library's for NVML. Open: I5 (peers are replayed as they were enabled
 //! for converted memory, not tried on two devices), I7. `cuGraphLaunch` takes memory of graphs without being seen: the
-//! figure is read from the driver when something else is counted, and what kernels in graphs use is not known to
-//! `placement`. Pools shrink at synchronisations, likewise. Contexts, modules and libraries' tables are not charged. Small
+//! figure is read from the driver when something else is counted. Pools shrink at synchronisations, likewise. Contexts, modules and libraries' tables are not charged. Small
 //! allocations, pools and arrays do not move. A context that is not primary is waited for if it ever allocated; memory of a
 //! device without a primary context does not move.
 #![cfg(target_os = "linux")]
@@ -115,6 +115,7 @@ mod devices;
 mod events;
 mod feedback;
 mod gate;
+mod graphs;
 mod host;
 mod ipc;
 mod ledger;

@@ -6,11 +6,11 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use gpuheap_cuda::raw::{
     AccessDesc, AllocNodeParams, AllocationHandle, AllocationProp, Array, Array3dDesc, ArrayDesc, Code, Context,
-    DeviceId, DevicePtr, ExternalMemory, Graph, GraphNode, IpcHandle, MemoryPool, MipmappedArray, PoolProps, Stream,
+    DeviceId, DevicePtr, ExternalMemory, Graph, GraphExec, GraphNode, IpcHandle, MemoryPool, MipmappedArray, PoolProps, Stream,
 };
 
 use crate::around::around;
-use crate::{contexts, ipc, linear, ordered, others, paging, pointers, real, resolve, sizes, submissions};
+use crate::{contexts, graphs, ipc, linear, ordered, others, paging, pointers, real, resolve, sizes, submissions};
 
 /// All functions of this library that stand for one of the driver, by the symbols that are exported. A function's place
 /// here is its number.
@@ -142,6 +142,23 @@ overrides! {
     cuGraphAddMemAllocNode(
         node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *mut AllocNodeParams,
     ) => others::add_node;
+    cuGraphInstantiate(
+        exec: *mut GraphExec, graph: Graph, failed: *mut GraphNode, log: *mut c_char, bytes: usize,
+    ) => graphs::instantiate;
+    cuGraphInstantiate_v2(
+        exec: *mut GraphExec, graph: Graph, failed: *mut GraphNode, log: *mut c_char, bytes: usize,
+    ) => graphs::instantiate;
+    cuGraphInstantiateWithFlags(exec: *mut GraphExec, graph: Graph, flags: u64) => graphs::instantiate_with_flags;
+    cuGraphInstantiateWithParams(exec: *mut GraphExec, graph: Graph, params: *mut c_void)
+        => graphs::instantiate_with_params;
+    cuGraphInstantiateWithParams_ptsz(exec: *mut GraphExec, graph: Graph, params: *mut c_void)
+        => graphs::instantiate_with_params;
+    cuGraphExecUpdate(exec: GraphExec, graph: Graph, node: *mut GraphNode, told: *mut c_uint) => graphs::update;
+    cuGraphExecUpdate_v2(exec: GraphExec, graph: Graph, info: *mut c_void) => graphs::update_with_info;
+    cuGraphExecKernelNodeSetParams(exec: GraphExec, node: GraphNode, params: *const c_void) => graphs::set_kernel;
+    cuGraphExecKernelNodeSetParams_v2(exec: GraphExec, node: GraphNode, params: *const c_void) => graphs::set_kernel;
+    cuGraphExecChildGraphNodeSetParams(exec: GraphExec, node: GraphNode, child: Graph) => graphs::set_child;
+    cuGraphExecDestroy(exec: GraphExec) => graphs::destroy;
     cuDeviceGraphMemTrim(device: DeviceId) => others::trim_graphs;
     cuImportExternalMemory(memory: *mut ExternalMemory, wanted: *const c_void) => others::import_external;
     cuDestroyExternalMemory(memory: ExternalMemory) => others::destroy_external;

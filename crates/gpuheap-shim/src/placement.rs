@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use gpuheap_cuda::raw::DeviceId;
+use gpuheap_cuda::raw::{DeviceId, Function, GraphExec};
 use gpuheap_ledger::State as Phase;
 
 use crate::chunks::{Backing, Chunk};
@@ -29,7 +29,7 @@ use crate::state::{self, State, lock};
 use crate::swap::{Due, Wanted};
 use crate::temperature::TEMPERATURE;
 use crate::touched::{Arguments, touched};
-use crate::{devices, quiet, real, swap};
+use crate::{devices, graphs, quiet, real, swap};
 
 /// How long launches are counted before chunks are compared again.
 const WINDOW: Duration = Duration::from_millis(700);
@@ -69,10 +69,36 @@ pub(crate) fn launched(arguments: Arguments, grid: impl FnOnce() -> [u32; 3]) ->
     if WATCHING.load(Ordering::Relaxed) { note(arguments, grid()) } else { None }
 }
 
+/// A graph is about to be launched. Likewise.
+#[inline]
+pub(crate) fn graph_launched(graph: GraphExec) -> Option<Due> {
+    if !WATCHING.load(Ordering::Relaxed) {
+        return None;
+    }
+    let uses = graphs::uses(graph)?;
+    let launch = TEMPERATURE.launch();
+    let mut wanted = Wanted::default();
+    let follows = swap::follows();
+    for (address, times) in uses.addresses.iter().zip(&uses.times) {
+        let Some(chunk) = CHUNKS.find(*address) else { continue };
+        if TEMPERATURE.touch(chunk, launch, *address, *times) {
+            wanted.add(chunk);
+        }
+        if !follows {
+            TEMPERATURE.go_on(chunk, launch, &CHUNKS);
+        }
+    }
+    swap::launched(Function(graph.0), ([0; 3], 1), &uses.addresses, wanted)
+}
+
 /// Addresses of a launch that are looked at; those of lists of tensors are some hundred.
 const ADDRESSES: usize = 512;
 
 fn note(arguments: Arguments, grid: [u32; 3]) -> Option<Due> {
+    if state::get().captures() > 0 {
+        // It is recorded and does not run, unless it is another thread's; and nothing could be fetched for it.
+        return None;
+    }
     let launch = TEMPERATURE.launch();
     let parameter = |number| real::parameter(arguments.function, number);
     let is_product = || real::name_is(arguments.function, passes::is_product);

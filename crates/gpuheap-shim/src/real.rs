@@ -94,6 +94,11 @@ questions! {
     cuMulticastBindMem_v2: fn(AllocationHandle, DeviceId, usize, AllocationHandle, usize, usize, u64);
     cuCtxPushCurrent_v2: fn(raw::Context);
     cuCtxPopCurrent_v2: fn(*mut raw::Context);
+    cuGraphGetNodes: fn(raw::Graph, *mut raw::GraphNode, *mut usize);
+    cuGraphNodeGetType: fn(raw::GraphNode, *mut c_uint);
+    cuGraphKernelNodeGetParams: fn(raw::GraphNode, *mut raw::KernelNodeParams);
+    cuGraphKernelNodeGetParams_v2: fn(raw::GraphNode, *mut raw::KernelNodeParams);
+    cuGraphChildGraphNodeGetGraph: fn(raw::GraphNode, *mut raw::Graph);
     cuFuncGetName: fn(*mut *const c_char, raw::Function);
     cuKernelGetName: fn(*mut *const c_char, raw::Kernel);
     cuFuncGetParamInfo: fn(raw::Function, usize, *mut usize, *mut usize);
@@ -256,6 +261,47 @@ pub(crate) fn device_of(context: raw::Context) -> Option<DeviceId> {
     // SAFETY: pushed above; `popped` outlives the call.
     unsafe { pop(&raw mut popped) };
     device
+}
+
+/// All nodes of a graph.
+pub(crate) fn nodes(graph: raw::Graph) -> Vec<raw::GraphNode> {
+    let Some(ask) = questions().cuGraphGetNodes else { return Vec::new() };
+    let mut count = 0;
+    // SAFETY: a graph of the program's; `count` outlives the call, and without a place for nodes they are counted.
+    if !unsafe { ask(graph, std::ptr::null_mut(), &raw mut count) }.is_success() {
+        return Vec::new();
+    }
+    let mut nodes = vec![raw::GraphNode(0); count];
+    // SAFETY: as above, with a place for so many.
+    let code = unsafe { ask(graph, nodes.as_mut_ptr(), &raw mut count) };
+    nodes.truncate(if code.is_success() { count } else { 0 });
+    nodes
+}
+
+/// What a node is: [`raw::node`].
+pub(crate) fn node_kind(node: raw::GraphNode) -> Option<c_uint> {
+    let mut kind = 0;
+    let ask = questions().cuGraphNodeGetType?;
+    // SAFETY: a node of the program's; `kind` outlives the call.
+    unsafe { ask(node, &raw mut kind) }.is_success().then_some(kind)
+}
+
+/// What a node that is a kernel launches.
+pub(crate) fn kernel_node(node: raw::GraphNode) -> Option<raw::KernelNodeParams> {
+    let mut params = std::mem::MaybeUninit::<raw::KernelNodeParams>::zeroed();
+    let ask = questions().cuGraphKernelNodeGetParams_v2.or(questions().cuGraphKernelNodeGetParams)?;
+    // SAFETY: a node of the program's; `params` outlives the call and has room for either form.
+    let code = unsafe { ask(node, params.as_mut_ptr()) };
+    // SAFETY: zeroes are a value of it, and what the driver writes is.
+    code.is_success().then(|| unsafe { params.assume_init() })
+}
+
+/// The graph that a node is.
+pub(crate) fn child_graph(node: raw::GraphNode) -> Option<raw::Graph> {
+    let mut graph = raw::Graph::NULL;
+    let ask = questions().cuGraphChildGraphNodeGetGraph?;
+    // SAFETY: a node of the program's; `graph` outlives the call.
+    unsafe { ask(node, &raw mut graph) }.is_success().then_some(graph)
 }
 
 /// Asks something about the name of a kernel; false if it has none.

@@ -54,12 +54,22 @@ impl std::fmt::Display for Refused {
     }
 }
 
-/// Moves what can move to the host, but for `keep` bytes, and holds the program back.
-pub(crate) fn fall_asleep(moving: &'static Moving, state: &'static State, keep: u64) -> Result<Done, Refused> {
+/// Moves what can move to the host, but for `keep` bytes, and holds the program back: until it wants to go on, or with
+/// `hold` until somebody wakes it. One that sleeps already can be held from now on.
+pub(crate) fn fall_asleep(
+    moving: &'static Moving,
+    state: &'static State,
+    (keep, hold): (u64, bool),
+) -> Result<Done, Refused> {
     let start = Instant::now();
     let mut turn = quiet::turn(state);
-    if phase(state) != Phase::Running {
-        return Err(Refused::Asleep);
+    match phase(state) {
+        Phase::Running => {}
+        Phase::Asleep if hold => {
+            set_phase(state, Phase::Held);
+            return Ok(done(state, 0, start));
+        }
+        _ => return Err(Refused::Asleep),
     }
     set_phase(state, Phase::GoingToSleep);
     let settled = loop {
@@ -94,7 +104,7 @@ pub(crate) fn fall_asleep(moving: &'static Moving, state: &'static State, keep: 
         drop(closed);
         return Err(Refused::Driver(error));
     }
-    set_phase(state, Phase::Asleep);
+    set_phase(state, if hold { Phase::Held } else { Phase::Asleep });
     closed.stay();
     note(What::Yielded, moved.bytes, start);
     Ok(done(state, moved.bytes, start))

@@ -18,7 +18,7 @@ use crate::ledger::{Ledger, Limits};
 use crate::moving::Moving;
 use crate::paging::Paging;
 use crate::quiet::Waiter;
-use crate::{control, converted, host, ipc};
+use crate::{control, converted, graphs, host, ipc};
 
 /// What is known by its address or its handle.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -60,6 +60,8 @@ pub(crate) struct State {
     pub(crate) converted: Mutex<converted::Table>,
     /// Memory of other processes of the run.
     pub(crate) opened: Mutex<ipc::Table>,
+    /// What graphs use that can be launched.
+    pub(crate) graph_uses: Mutex<graphs::Table>,
     /// What moving memory needs.
     pub(crate) moving: OnceLock<Option<Moving>>,
     /// What all work for devices passes.
@@ -131,6 +133,7 @@ impl State {
             contexts: Mutex::default(),
             converted: Mutex::default(),
             opened: Mutex::default(),
+            graph_uses: Mutex::default(),
             moving: OnceLock::new(),
             gate: Gate::new(),
             turn: Mutex::default(),

@@ -55,6 +55,17 @@ fn launches(
     driver()
 }
 
+/// A graph is launched, with all of its kernels.
+fn launches_graph(driver: impl Fn() -> Code, (graph,): (GraphExec,)) -> Code {
+    let Some(_inside) = Inside::enter() else { return driver() };
+    let state = state::get();
+    let _pass = state.gate.enter();
+    if let Some(due) = placement::graph_launched(graph) {
+        state.gate.outside(|| swap::carry_out(state, &due));
+    }
+    driver()
+}
+
 /// The grid of a launch with attributes.
 fn grid_of(config: *const LaunchConfig) -> [u32; 3] {
     // SAFETY: null, which the driver refuses, or the program's own description, which the driver reads next.
@@ -162,7 +173,7 @@ macro_rules! submission {
 
 submissions! {
     // Kernels, functions of the host, graphs.
-    [cuGraphLaunch cuGraphLaunch_ptsz](graph: GraphExec, stream: Stream) => passes;
+    [cuGraphLaunch cuGraphLaunch_ptsz](graph: GraphExec, stream: Stream) => launches_graph of (graph,);
     [cuGraphUpload cuGraphUpload_ptsz](graph: GraphExec, stream: Stream) => passes;
     [cuLaunch](function: Function) => passes;
     [cuLaunchCooperativeKernel cuLaunchCooperativeKernel_ptsz](

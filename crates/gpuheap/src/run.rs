@@ -9,6 +9,7 @@
 //! | `program`, `signals` | the program: found, started, signals passed on, waited for |
 //! | `spill` | how much host memory `auto` is |
 //! | `watch` | refused requests and the summary, in words |
+//! | `passing` | processes of a run that use the driver without the shim |
 //! | `recording` | what happened to the driver's memory, as a recording |
 //! | `processes` | what the system says of a process |
 //! | `ask` | a process asked over its socket |
@@ -21,6 +22,7 @@ mod elf;
 pub(crate) mod environment;
 mod error;
 pub(crate) mod folder;
+pub(crate) mod passing;
 pub(crate) mod probe;
 pub(crate) mod processes;
 pub(crate) mod program;

@@ -140,11 +140,18 @@ fn limit_text(facts: &Facts<'_>, oom: &OutOfMemory) -> String {
     }
 }
 
-/// The limit that the user gave, if it can be what failed the request: a card may be larger than a cap within it.
+/// The limit that the user gave, to the command or to the run, if it can be what failed the request: a card may be larger than a cap within it.
 pub(crate) fn given_limit(facts: &Facts<'_>, oom: &OutOfMemory) -> Option<Bytes> {
     let can_be =
         |limit: &Bytes| *limit >= oom.limit_at_least_bytes && oom.limit_below_bytes.is_none_or(|below| *limit < below);
-    facts.limit.filter(can_be)
+    facts.limit.or_else(|| budget(facts, oom)).filter(can_be)
+}
+
+/// The budget of a run, in a recording of what the driver was asked for: it was refused for that alone, and what was left
+/// of it was written down.
+fn budget(facts: &Facts<'_>, oom: &OutOfMemory) -> Option<Bytes> {
+    let is_refused = is_of_driver(facts.recording) && oom.device_free_bytes < oom.asked_bytes;
+    is_refused.then(|| oom.moment.reserved_bytes + oom.device_free_bytes)
 }
 
 /// The only whole number of GiB, or of half GiB, from `at_least` on and below `below`.

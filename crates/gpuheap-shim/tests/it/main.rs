@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod budgets;
+mod cuts;
 mod loading;
 mod origins;
 mod programs;

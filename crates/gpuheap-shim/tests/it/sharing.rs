@@ -185,12 +185,12 @@ fn what_is_shared_stays_when_the_process_sleeps_and_the_rest_moves() {
     let mut other = start(&rig, &[]);
     for round in 0..3 {
         let slept = one.done(yields(0, true));
-        assert_eq!((slept.state, slept.bytes, slept.moved), (State::Asleep, TAKEN, 20 * MIB));
+        assert_eq!((slept.state, slept.bytes, slept.moved), (State::Held, TAKEN, 20 * MIB));
         // Also whoever opens it only now has it, and nobody is woken for that.
         expect(&mut other, &format!("open {handle}"), &format!("open: 0, {LARGE} at 0"));
         expect(&mut other, &format!("check {round} {}", 7 + round), "check: 0, 0 wrong");
         expect(&mut other, &format!("fill {round} {}", 8 + round), "fill: 0");
-        assert_eq!(one.done(Request::Status).state, State::Asleep);
+        assert_eq!(one.done(Request::Status).state, State::Held);
         one.done(Request::Wake);
         expect(&mut one, &format!("check 0 {}", 8 + round), "check: 0, 0 wrong");
         expect(&mut one, "check 1 3", "check: 0, 0 wrong");

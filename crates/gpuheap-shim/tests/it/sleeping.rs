@@ -125,14 +125,24 @@ fn asleep_it_holds_nothing_that_moves_and_goes_on_by_itself_when_it_has_work() {
 fn held_it_sleeps_until_it_is_woken() {
     let rig = Rig::new();
     let mut program = Program::start(&rig, "sleeps", &[]);
-    program.done(yields(0, true));
+    for is_asleep_before in [false, true] {
+        if is_asleep_before {
+            assert_eq!(program.done(yields(0, false)).state, State::Asleep);
+        }
+        assert_eq!(program.done(yields(0, true)).state, State::Held);
+        held_until_woken(&mut program);
+    }
+    program.end();
+}
+
+fn held_until_woken(program: &mut Program) {
     program.tell("");
     thread::sleep(Duration::from_millis(200));
-    assert_eq!(program.done(Request::Status).state, State::Asleep);
+    assert_eq!(program.done(Request::Status).state, State::Held);
+    assert!(matches!(program.ask(yields(0, true)), Reply::Refused(why) if why.contains("asleep already")));
     let woken = program.done(Request::Wake);
     assert_eq!((woken.state, woken.bytes, woken.moved), (State::Running, SMALL + MOVABLE, MOVABLE));
     assert_eq!(program.said("looked at 7"), Vec::<String>::new());
-    program.end();
 }
 
 #[test]

@@ -63,6 +63,24 @@ fn what_kernels_use_comes_to_the_device_and_what_they_do_not_use_makes_room() {
     assert!(snapshot.peaks[0] == 40 * MIB && snapshot.peaks[HOST] >= 24 * MIB, "{:?}", snapshot.peaks);
 }
 
+/// Kernels that nobody sees launched: the graph is asked what they get.
+#[test]
+fn what_the_kernels_of_a_graph_use_comes_to_the_device_as_well() {
+    let rig = Rig::new();
+    let (client, run, kernels) = (rig.client(), rig.path("run"), rig.path("kernels.ptx"));
+    std::fs::create_dir_all(&run).unwrap();
+    std::fs::write(&kernels, KERNELS).unwrap();
+    let mut command = rig.command(Driver::Shim, &client);
+    command.arg("graphs").arg(&kernels).env("GPUHEAP_RUN", &run).env("GPUHEAP_LEDGER", rig.path("ledger"));
+    command.env("GPUHEAP_BUDGET", (40 * MIB).to_string()).env("GPUHEAP_SPILL", (64 * MIB).to_string());
+    let (said, charged) = said(&mut command);
+    assert_eq!((said.matches("alloc: 0").count(), charged.as_str()), (8, "end:\n"), "{said}");
+    let snapshot = Reader::open(&rig.path("ledger")).unwrap().snapshot().unwrap();
+    let process = &snapshot.processes[0];
+    let moved = (process.moved_in, process.moved_out);
+    assert!(moved.0 >= 24 * MIB && moved.0 == moved.1, "{moved:?}");
+}
+
 #[test]
 fn what_a_program_uses_in_turn_comes_and_goes_and_nothing_is_lost() {
     let rig = Rig::new();

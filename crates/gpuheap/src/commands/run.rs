@@ -61,7 +61,7 @@ fn outer(arguments: &Run, own: &Own) -> Result<ExitCode, run::Error> {
     let changes = attach(arguments, own, search, &folder)?;
     warn_of_earlier(&arguments.program[0], arguments.quiet);
     let program = Program::start(&arguments.program, &changes)?;
-    let watch = Watch::start(&folder.path().join("ledger"), arguments.quiet);
+    let watch = Watch::start(folder.path(), arguments.quiet);
     let code = program.wait()?;
     let ended = watch.map(|watch| watch.end(arguments.budget.is_some() || spills(arguments))).unwrap_or_default();
     if let Some(path) = &arguments.record {

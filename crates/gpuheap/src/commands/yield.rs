@@ -62,6 +62,7 @@ pub(super) fn state(state: State) -> &'static str {
         State::Running => "is running",
         State::GoingToSleep => "is going to sleep",
         State::Asleep => "is asleep",
+        State::Held => "is asleep until it is woken",
         State::Waking => "is waking",
     }
 }

@@ -103,7 +103,7 @@ fn unfit(file: &Path, real: &Path) -> Option<&'static str> {
 }
 
 /// The folders of a search path; empty ones are the current folder.
-pub(super) fn folders(path: Option<&OsStr>) -> Vec<PathBuf> {
+pub(crate) fn folders(path: Option<&OsStr>) -> Vec<PathBuf> {
     let path = path.filter(|path| !path.is_empty()).map(OsStr::as_bytes);
     let folders = path.into_iter().flat_map(|path| path.split(|byte| matches!(byte, b':' | b';')));
     let folders =

@@ -22,7 +22,7 @@ pub(crate) const MOVE: &str = "GPUHEAP_MOVE";
 /// Records of events that each process writes at most; `0` is none.
 const EVENTS: &str = "GPUHEAP_EVENTS";
 /// Where the loader looks.
-const PATH: &str = "LD_LIBRARY_PATH";
+pub(crate) const PATH: &str = "LD_LIBRARY_PATH";
 /// The driver's file as Numba takes it, instead of by its name.
 const NUMBA: &str = "NUMBA_CUDA_DRIVER";
 

@@ -174,6 +174,17 @@ pub(crate) fn all() -> Vec<Run> {
     runs
 }
 
+/// Runs of this user's whose runner is alive and whose ledger cannot be read, with the reason.
+pub(crate) fn unreadable() -> Vec<(String, gpuheap_ledger::snapshot::Error)> {
+    let why = |path: PathBuf| {
+        let about = about(&path).filter(|about| Identity::from_number(about.runner).is_alive())?;
+        let read = Reader::open(&path.join("ledger")).and_then(|reader| reader.snapshot());
+        let number = Identity::from_number(about.runner).process();
+        read.err().map(|error| (number.to_string(), error))
+    };
+    bases::known().iter().flat_map(|place| entries(place)).filter_map(why).collect()
+}
+
 fn make(place: &Path) -> io::Result<PathBuf> {
     let own = std::process::id();
     let mut number = 1;
@@ -188,13 +199,17 @@ fn make(place: &Path) -> io::Result<PathBuf> {
     }
 }
 
-fn read(path: &Path) -> Option<Run> {
+fn about(path: &Path) -> Option<About> {
     let about = path.join("about.json");
     // Of anything else, reading might never end.
     if !fs::symlink_metadata(&about).ok()?.is_file() {
         return None;
     }
-    let about = serde_json::from_slice(&fs::read(about).ok()?).ok()?;
+    serde_json::from_slice(&fs::read(about).ok()?).ok()
+}
+
+fn read(path: &Path) -> Option<Run> {
+    let about = about(path)?;
     let snapshot = Reader::open(&path.join("ledger")).ok()?.snapshot().ok()?;
     Some(Run { path: path.to_owned(), about, snapshot })
 }

@@ -51,9 +51,20 @@ pub(crate) fn user(process: u32) -> Option<u32> {
 
 /// Whether it was stopped, as by Ctrl-Z.
 pub(crate) fn is_stopped(process: u32) -> bool {
-    let text = fs::read(format!("/proc/{process}/stat")).unwrap_or_default();
-    let end = text.iter().rposition(|byte| *byte == b')');
-    end.is_some_and(|end| matches!(text.get(end + 2), Some(b'T' | b't')))
+    field(process, 0).is_some_and(|state| matches!(state.as_str(), "T" | "t"))
+}
+
+/// The process that started it, or that it was left to.
+pub(crate) fn parent(process: u32) -> Option<u32> {
+    field(process, 1)?.parse().ok()
+}
+
+/// What the system says in one line: the words behind the program's name, which is in brackets and may have anything
+/// inside.
+fn field(process: u32, number: usize) -> Option<String> {
+    let text = fs::read(format!("/proc/{process}/stat")).ok()?;
+    let end = text.iter().rposition(|byte| *byte == b')')?;
+    String::from_utf8_lossy(text.get(end + 1..)?).split_ascii_whitespace().nth(number).map(str::to_owned)
 }
 
 /// A variable of the environment that a process started with.

@@ -9,12 +9,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use gpuheap_ledger::{DEVICES, Denial, HOST, Identity, Kind, Process, Reader, Snapshot};
 use gpuheap_record::Bytes;
 
-use super::processes;
+use super::passing::Passing;
+use super::{folder, processes};
 
 /// The time between two looks at the ledger.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Refused requests that are told of one by one; a program that searches for its limit has thousands.
 const TOLD: usize = 20;
+/// Processes without gpuheap that are told of one by one.
+const PASSERS: usize = 5;
 /// Holders that a sentence names.
 const NAMED: usize = 4;
 
@@ -35,12 +38,25 @@ struct Watcher {
     /// The number of the last refused request that was told of.
     seen: u64,
     told: usize,
+    passing: Passing,
+    /// Whether it was said that the ledger is gone.
+    lost: bool,
 }
 
 impl Watch {
-    /// Starts to look at the ledger at `path`, and says nothing if that is to be `quiet`. Nothing if it cannot be read.
-    pub(crate) fn start(path: &Path, quiet: bool) -> Option<Self> {
-        let mut watcher = Watcher::new(Reader::open(path).ok()?, quiet);
+    /// Starts to look at the run in `folder`, and says nothing if that is to be `quiet`. Nothing if its ledger cannot be
+    /// read.
+    pub(crate) fn start(folder: &Path, quiet: bool) -> Option<Self> {
+        let reader = match Reader::open(&folder.join("ledger")) {
+            Ok(reader) => reader,
+            Err(error) => {
+                if !quiet {
+                    say(&format!("{error}: nothing will be told of this run"));
+                }
+                return None;
+            }
+        };
+        let mut watcher = Watcher::new(reader, Passing::new(&folder::drivers(folder)), quiet);
         let (end, ended) = mpsc::channel();
         let work = move || {
             while ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
@@ -58,7 +74,7 @@ impl Watch {
         drop(self.end);
         let Ok(mut watcher) = self.thread.join() else { return Vec::new() };
         if let Some(snapshot) = watcher.look()
-            && let Some(text) = summary(&snapshot, asked)
+            && let Some(text) = summary(&snapshot, asked, watcher.passing.count())
         {
             watcher.say(&text);
         }
@@ -67,8 +83,8 @@ impl Watch {
 }
 
 impl Watcher {
-    fn new(reader: Reader, quiet: bool) -> Self {
-        Self { reader, quiet, living: Vec::new(), ended: Vec::new(), seen: 0, told: 0 }
+    fn new(reader: Reader, passing: Passing, quiet: bool) -> Self {
+        Self { reader, quiet, living: Vec::new(), ended: Vec::new(), seen: 0, told: 0, passing, lost: false }
     }
 
     fn say(&self, text: &str) {
@@ -91,8 +107,33 @@ impl Watcher {
         self.living = living;
     }
 
+    /// The ledger is gone: processes go on, and nobody knows what they hold together.
+    fn note_lost(&mut self, error: &gpuheap_ledger::snapshot::Error) {
+        if !self.lost {
+            self.lost = true;
+            self.say(&format!(
+                "{error}: somebody cut it short, or its disk fails. The processes that have it go on, each within the whole \
+                 budget for itself; what they hold is not told any more. End the run and start it again"
+            ));
+        }
+    }
+
     fn look(&mut self) -> Option<Snapshot> {
-        let snapshot = self.reader.snapshot().ok()?;
+        let already = self.passing.count();
+        for (number, passer) in (already..).zip(self.passing.look()) {
+            match number {
+                0..PASSERS => self.say(&passer.to_string()),
+                PASSERS => self.say("more processes use the driver without gpuheap; they are counted in the summary"),
+                _ => {}
+            }
+        }
+        let snapshot = match self.reader.snapshot() {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                self.note_lost(&error);
+                return None;
+            }
+        };
         self.note_ended(&snapshot);
         for denial in snapshot.denials.iter().filter(|denial| denial.number > self.seen) {
             if self.told < TOLD {
@@ -154,9 +195,18 @@ fn holders(snapshot: &Snapshot, limit: usize) -> Option<String> {
 }
 
 /// What a run came to. Nothing if none of it used CUDA and nobody wanted a limit.
-fn summary(snapshot: &Snapshot, asked: bool) -> Option<String> {
+fn summary(snapshot: &Snapshot, asked: bool, passed: usize) -> Option<String> {
+    let passed = match passed {
+        0 => None,
+        1 => Some("1 process used the driver without gpuheap".to_owned()),
+        count => Some(format!("{count} processes used the driver without gpuheap")),
+    };
     if snapshot.joined == 0 {
-        return asked.then(|| "no process of this run used CUDA through gpuheap".to_owned());
+        let none = "no process of this run used CUDA through gpuheap".to_owned();
+        return match passed {
+            Some(passed) => Some(format!("{none}; {passed}")),
+            None => asked.then_some(none),
+        };
     }
     let budget = |device: usize| Bytes::new(snapshot.budgets[device]);
     let peak = |device: usize| match (Bytes::new(snapshot.peaks[device]), budget(device)) {
@@ -178,6 +228,8 @@ fn summary(snapshot: &Snapshot, asked: bool) -> Option<String> {
         1 => parts.push("1 request refused".to_owned()),
         denied => parts.push(format!("{denied} requests refused")),
     }
+    // It is not in the figures before.
+    parts.extend(passed);
     Some(parts.join("; "))
 }
 
@@ -200,7 +252,7 @@ mod tests {
             limited,
             peak: [0; LIMITS],
             bytes: [[0; KINDS]; DEVICES + 1],
-            origins: [[0; ORIGINS]; DEVICES],
+            origins: [[0; ORIGINS]; LIMITS],
             moved_out: 0,
             moved_in: 0,
             unseen: 0,
@@ -263,15 +315,20 @@ mod tests {
     #[test]
     fn a_summary_has_what_there_was() {
         let mut run = snapshot(vec![]);
-        assert_eq!(summary(&run, false), None);
-        assert_eq!(summary(&run, true).unwrap(), "no process of this run used CUDA through gpuheap");
+        assert_eq!(summary(&run, false, 0), None);
+        assert_eq!(summary(&run, true, 0).unwrap(), "no process of this run used CUDA through gpuheap");
+        assert_eq!(
+            summary(&run, false, 1).unwrap(),
+            "no process of this run used CUDA through gpuheap; 1 process used the driver without gpuheap"
+        );
         run.joined = 2;
-        assert_eq!(summary(&run, false).unwrap(), "nothing allocated");
+        assert_eq!(summary(&run, false, 0).unwrap(), "nothing allocated");
+        assert_eq!(summary(&run, false, 2).unwrap(), "nothing allocated; 2 processes used the driver without gpuheap");
         (run.peaks[0], run.peaks[1], run.budgets[1]) = (11 * GIB, GIB, 0);
-        assert_eq!(summary(&run, true).unwrap(), "peak 11.0 GiB of 12.0 GiB on device 0, 1.00 GiB on device 1");
+        assert_eq!(summary(&run, true, 0).unwrap(), "peak 11.0 GiB of 12.0 GiB on device 0, 1.00 GiB on device 1");
         (run.peaks[HOST], run.moved_out, run.moved_in, run.denied) = (GIB, 2 * GIB, 3 * GIB, 1);
         assert!(
-            summary(&run, true)
+            summary(&run, true, 0)
                 .unwrap()
                 .ends_with("; at most 1.00 GiB spilled; 2.00 GiB moved to the host, 3.00 GiB back; 1 request refused")
         );

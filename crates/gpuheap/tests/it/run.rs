@@ -3,9 +3,11 @@
 mod budgets;
 mod drivers;
 mod folders;
+mod ledgers;
 mod listing;
 mod programs;
 mod recording;
 mod rig;
 mod signals;
+mod wrappers;
 mod yielding;

@@ -5,6 +5,7 @@
 #include "calls.h"
 #include "moves.h"
 #include "processes.h"
+#include "cuts.h"
 #include "shares.h"
 #include "sleeps.h"
 #include "stress.h"
@@ -36,10 +37,13 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "sleeps")) sleeps();
     else if (!strcmp(what, "frees")) frees();
     else if (!strcmp(what, "hot")) hot(arguments[2]);
+    else if (!strcmp(what, "graphs")) graphs(arguments[2]);
     else if (!strcmp(what, "turns")) turns(arguments[2]);
     else if (!strcmp(what, "moves")) moves(arguments[2], (unsigned)atoi(arguments[3]));
     else if (!strcmp(what, "shares")) shares();
     else if (!strcmp(what, "twice")) twice();
+    else if (!strcmp(what, "cuts")) cuts(atol(arguments[2]));
+    else if (!strcmp(what, "faults")) faults(arguments[2]);
     else if (!strcmp(what, "devices")) devices();
     else if (!strcmp(what, "exec")) {
         ptr a = 0;

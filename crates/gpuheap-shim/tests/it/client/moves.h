@@ -174,6 +174,39 @@ static void hot(const char *path) {
     charged("end");
 }
 
+/* The same as one graph, launched as often as it takes. */
+static void graphs(const char *path) {
+    struct moving pieces[8];
+    struct timespec begun, now;
+    ptr stream = 0, graph = 0, ready = 0;
+    uint32_t rounds = 0;
+    fill_pieces(path, pieces, 8, &stream);
+    wait_for(&stream);
+    SAY("begin", CALL(cuStreamBeginCapture, cuStreamBeginCapture_v2, (ptr, unsigned), stream, 0));
+    for (int i = 5; i < 8; i++) {
+        struct launch add = {add_kernel, pieces[i].address, stream, WORDS(pieces[i].bytes), 1};
+        launch(&add);
+    }
+    SAY("end", CALL(cuStreamEndCapture, cuStreamEndCapture, (ptr, ptr *), stream, &graph));
+    SAY("instantiate", CALL(cuGraphInstantiate, cuGraphInstantiateWithFlags, (ptr *, ptr, uint64_t), &ready, graph, 0));
+    /* What can be launched does not need what it was made of. */
+    SAY("destroy", CALL(cuGraphDestroy, cuGraphDestroy, (ptr), graph));
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    do {
+        CALL(cuGraphLaunch, cuGraphLaunch, (ptr, ptr), ready, stream);
+        wait_for(&stream);
+        rounds++;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec - begun.tv_sec < 3);
+    SAY("destroy what was launched", CALL(cuGraphExecDestroy, cuGraphExecDestroy, (ptr), ready));
+    for (int i = 0; i < 8; i++) {
+        if (i >= 5) pieces[i].value += rounds;
+        moving_look(&pieces[i]);
+        moving_free(&pieces[i]);
+    }
+    charged("end");
+}
+
 /* The same again and again, with more memory than there is: twelve pieces in turn, some thirty launches each. */
 static void turns(const char *path) {
     struct moving pieces[12];

@@ -54,6 +54,7 @@ struct ProcessEntry {
     command: Option<Vec<String>>,
     state: &'static str,
     spilled_bytes: u64,
+    spilled_by_origin: BTreeMap<&'static str, u64>,
     moved_out_bytes: u64,
     moved_in_bytes: u64,
     devices: Vec<OnDevice>,
@@ -118,6 +119,7 @@ fn process_entry(process: &Process) -> ProcessEntry {
         command: processes::command(process.identity),
         state: process.state.name(),
         spilled_bytes: process.spilled(),
+        spilled_by_origin: by_origin(process, HOST),
         moved_out_bytes: process.moved_out,
         moved_in_bytes: process.moved_in,
         devices: (0..DEVICES).filter_map(device).collect(),
@@ -125,8 +127,8 @@ fn process_entry(process: &Process) -> ProcessEntry {
     }
 }
 
-fn by_origin(process: &Process, device: usize) -> BTreeMap<&'static str, u64> {
-    let origins = Origin::ALL.into_iter().map(|origin| (origin.name(), process.origins[device][origin.number()]));
+fn by_origin(process: &Process, limit: usize) -> BTreeMap<&'static str, u64> {
+    let origins = Origin::ALL.into_iter().map(|origin| (origin.name(), process.origins[limit][origin.number()]));
     origins.filter(|(_, bytes)| *bytes > 0).collect()
 }
 

@@ -60,6 +60,7 @@ fn state(state: State) -> &'static str {
         State::Running => "running",
         State::GoingToSleep => "yielding",
         State::Asleep => "asleep",
+        State::Held => "held",
         State::Waking => "waking",
     }
 }
@@ -80,6 +81,7 @@ fn lines(run: &Run, process: &Process) -> Vec<Row> {
     }
     let command = processes::command(process.identity);
     let command = command.map_or_else(|| process.name.to_string(), |command| processes::short(&command));
+    let spilled = |index| if index == 0 { origins(process, HOST, " on the host") } else { Vec::new() };
     let line = |(index, device): (usize, usize)| {
         // What is the process's and not a device's stands once.
         let host = if index == 0 { kinds(process, HOST, " on the host") } else { Vec::new() };
@@ -95,18 +97,18 @@ fn lines(run: &Run, process: &Process) -> Vec<Row> {
             Bytes::new(process.bytes(Kind::Spilled, device)).to_string(),
             budget(run, device),
             held.join(", "),
-            origins(process, device).join(", "),
+            origins(process, device, "").into_iter().chain(spilled(index)).collect::<Vec<_>>().join(", "),
         ]
     };
     devices.into_iter().enumerate().map(line).collect()
 }
 
-/// Who asked for what a process holds on a device and what counts there, the most first.
-fn origins(process: &Process, device: usize) -> Vec<String> {
-    let held = Origin::ALL.into_iter().map(|origin| (process.origins[device][origin.number()], origin.title()));
+/// Who asked for what a process holds within a limit, the most first.
+fn origins(process: &Process, limit: usize, end: &str) -> Vec<String> {
+    let held = Origin::ALL.into_iter().map(|origin| (process.origins[limit][origin.number()], origin.title()));
     let mut held: Vec<(u64, &str)> = held.filter(|(bytes, _)| *bytes > 0).collect();
     held.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-    held.into_iter().map(|(bytes, title)| format!("{title} {}", Bytes::new(bytes))).collect()
+    held.into_iter().map(|(bytes, title)| format!("{title} {}{end}", Bytes::new(bytes))).collect()
 }
 
 /// What a process holds in one place, by kind.

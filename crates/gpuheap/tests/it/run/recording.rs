@@ -18,6 +18,11 @@ fn what_happened_to_memory_can_be_explained_afterwards() {
     assert_eq!(code, Some(0), "{error}");
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
     assert_eq!(report["peaks"]["allocated_bytes"], 64 << 20);
+    let (_, text, _) = said(rig.command().args(["explain", "driver.gpuheap"]));
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("under a limit of 64.0 MiB"), "the run's own budget: {text}");
+    // The account closes down to the size of the device.
+    assert!(text.contains("= reserved ") && text.contains("free on the device") && text.contains("= device"), "{text}");
     assert_eq!(rig.runs().len(), 0);
 }
 

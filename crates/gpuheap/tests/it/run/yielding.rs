@@ -8,6 +8,7 @@ use gpuheap_ledger::State;
 use gpuheap_ledger::control::{self, Done, Reply, Request};
 
 use super::rig::{Rig, Running, said, until};
+use crate::context::follows;
 
 /// A process of a run, and the answers that it gives, one for each that asks.
 struct Process {
@@ -204,11 +205,24 @@ fn a_real_process_yields_and_wakes() {
         serde_json::from_str(&output).unwrap()
     };
     let number = running.number();
-    let slept = asked(&["yield", &number, "--hold"]);
+    let line = || {
+        let (_, list, _) = said(rig.command().arg("ps"));
+        let found = list.lines().find(|line| line.starts_with(&number)).unwrap_or_else(|| panic!("{list}"));
+        found.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let slept = asked(&["yield", &number]);
     assert_eq!((&slept["state"], &slept["moved_bytes"]), (&"asleep".into(), &(64 << 20).into()));
-    let (_, list, _) = said(rig.command().arg("ps"));
-    let line = list.lines().find(|line| line.starts_with(&number)).unwrap();
-    assert!(line.contains(" asleep ") && line.contains(" 64.0 MiB "), "{list}");
+    assert!(line().ends_with(" asleep 0 0 B 64.0 MiB 64.0 MiB - 64.0 MiB spilled the program itself 64.0 MiB on the host"));
+    let held = asked(&["yield", &number, "--hold"]);
+    assert_eq!((&held["state"], &held["moved_bytes"]), (&"held".into(), &0.into()), "what sleeps can be held");
+    assert!(line().contains(" held 0 0 B "), "{}", line());
+    let (_, list, _) = said(rig.command().args(["ps", "--json"]));
+    let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+    follows(include_str!("../../../schema/ps.schema.json"), &list);
+    let run = list["runs"].as_array().unwrap().iter().find(|run| run["run"] == *number).unwrap();
+    let process = &run["processes"][0];
+    let by_origin = serde_json::json!({"program": 64 << 20});
+    assert_eq!((&process["state"], &process["spilled_by_origin"]), (&"held".into(), &by_origin));
     let woken = asked(&["wake", &number]);
     assert_eq!(
         (&woken["state"], &woken["bytes"], &woken["host_bytes"]),

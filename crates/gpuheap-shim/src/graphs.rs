@@ -1,0 +1,209 @@
+//! Which chunks the kernels of a graph name.
+//!
+//! A graph is launched as one, and no kernel of it passes here. So when it is made ready for launches, its nodes are asked
+//! what their kernels get, and each launch of it counts as one that names all of that. Chunks on the host that it reads
+//! are fetched before a launch, as for kernels.
+//!
+//! What is not known: kernels of graphs within conditional nodes; copies and fills, as outside of graphs; memory that
+//! became a chunk's only after the graph was made ready; and what another node's parameters become by
+//! `cuGraphExecNodeSetParams`, of which it is not known which sort of node it is for.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_char, c_uint, c_void};
+use std::sync::Arc;
+
+use gpuheap_cuda::raw::{Code, Function, Graph, GraphExec, GraphNode, KernelNodeParams, node};
+
+use crate::around::{Call, result};
+use crate::parameters::KERNELS;
+use crate::passes::{self, PASSES};
+use crate::ranges::CHUNKS;
+use crate::state::{self, lock};
+use crate::touched::{Arguments, touched};
+use crate::{moving, real};
+
+/// So deep graphs are looked into that are nodes of graphs.
+const DEEP: u32 = 8;
+/// Addresses of a graph that are kept: of ten thousand kernels some.
+const MOST: usize = 1 << 16;
+
+/// Addresses that a graph's kernels get, and how often each is read in one launch of it.
+#[derive(Debug, Default)]
+pub(crate) struct Uses {
+    pub(crate) addresses: Vec<u64>,
+    pub(crate) times: Vec<u32>,
+}
+
+/// By graphs that can be launched.
+pub(crate) type Table = BTreeMap<usize, Arc<Uses>>;
+
+/// What a graph uses that can be launched.
+pub(crate) fn uses(graph: GraphExec) -> Option<Arc<Uses>> {
+    lock(&state::get().graph_uses).get(&graph.0).cloned()
+}
+
+pub(crate) fn instantiate(
+    call: Call<'_>,
+    exec: *mut GraphExec,
+    graph: Graph,
+    _failed: *mut GraphNode,
+    _log: *mut c_char,
+    _bytes: usize,
+) -> Code {
+    made(call, exec, graph)
+}
+
+pub(crate) fn instantiate_with_flags(call: Call<'_>, exec: *mut GraphExec, graph: Graph, _flags: u64) -> Code {
+    made(call, exec, graph)
+}
+
+pub(crate) fn instantiate_with_params(
+    call: Call<'_>,
+    exec: *mut GraphExec,
+    graph: Graph,
+    _params: *mut c_void,
+) -> Code {
+    made(call, exec, graph)
+}
+
+fn made(call: Call<'_>, exec: *mut GraphExec, graph: Graph) -> Code {
+    let code = call();
+    if code.is_success()
+        && let Some(exec) = result(exec)
+    {
+        enter(exec, &of_graph(graph));
+    }
+    code
+}
+
+/// The kernels of a graph that can be launched are those of another graph from now on.
+pub(crate) fn update(call: Call<'_>, exec: GraphExec, graph: Graph, _node: *mut GraphNode, _told: *mut c_uint) -> Code {
+    update_with_info(call, exec, graph, std::ptr::null_mut())
+}
+
+pub(crate) fn update_with_info(call: Call<'_>, exec: GraphExec, graph: Graph, _info: *mut c_void) -> Code {
+    let code = call();
+    if code.is_success() {
+        enter(exec, &of_graph(graph));
+    }
+    code
+}
+
+/// A kernel of it gets something else. What it got before stays in the account: other kernels may get it, too.
+pub(crate) fn set_kernel(call: Call<'_>, exec: GraphExec, _node: GraphNode, params: *const c_void) -> Code {
+    let code = call();
+    if code.is_success() && wanted() && !params.is_null() {
+        let mut found = known(exec);
+        // SAFETY: the driver read as much; the older form ends before what is not read here unless there is no function.
+        let function = unsafe { params.cast::<Function>().read() };
+        // SAFETY: as above: where the other words are is the same in both forms.
+        let part = unsafe { params.cast::<Part>().read() };
+        if function.0 != 0 {
+            of_kernel(Function(function.0), part.grid, (part.parameters, part.extra), &mut found);
+        }
+        enter(exec, &found);
+    }
+    code
+}
+
+/// What both forms of a kernel node begin with.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Part {
+    function: Function,
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared_bytes: u32,
+    parameters: *mut *mut c_void,
+    extra: *mut *mut c_void,
+}
+
+pub(crate) fn set_child(call: Call<'_>, exec: GraphExec, _node: GraphNode, child: Graph) -> Code {
+    let code = call();
+    if code.is_success() && wanted() {
+        let mut found = known(exec);
+        add_graph(child, DEEP, &mut found);
+        enter(exec, &found);
+    }
+    code
+}
+
+pub(crate) fn destroy(call: Call<'_>, exec: GraphExec) -> Code {
+    // Before another graph can have its handle.
+    let former = lock(&state::get().graph_uses).remove(&exec.0);
+    let code = call();
+    if let (false, Some(former)) = (code.is_success(), former) {
+        lock(&state::get().graph_uses).insert(exec.0, former);
+    }
+    code
+}
+
+/// Whether anybody will want to know: nothing is on the host without leave.
+fn wanted() -> bool {
+    moving::get().is_some_and(moving::Moving::spills) && !CHUNKS.is_untouched()
+}
+
+type Found = BTreeMap<u64, u32>;
+
+fn known(exec: GraphExec) -> Found {
+    let uses = uses(exec).unwrap_or_default();
+    uses.addresses.iter().copied().zip(uses.times.iter().copied()).collect()
+}
+
+fn enter(exec: GraphExec, found: &Found) {
+    let (addresses, times) = found.iter().take(MOST).unzip();
+    let mut table = lock(&state::get().graph_uses);
+    if found.is_empty() {
+        table.remove(&exec.0);
+    } else {
+        table.insert(exec.0, Arc::new(Uses { addresses, times }));
+    }
+}
+
+fn of_graph(graph: Graph) -> Found {
+    let mut found = Found::new();
+    if wanted() {
+        add_graph(graph, DEEP, &mut found);
+    }
+    found
+}
+
+fn add_graph(graph: Graph, deep: u32, found: &mut Found) {
+    for one in real::nodes(graph) {
+        match real::node_kind(one) {
+            Some(node::KERNEL) => {
+                let Some(KernelNodeParams { function, kernel, grid, parameters, extra, .. }) = real::kernel_node(one)
+                else {
+                    continue;
+                };
+                // Either is a handle that the driver knows the parameters of.
+                let function = if function.0 == 0 { Function(kernel.0) } else { function };
+                of_kernel(function, grid, (parameters, extra), found);
+            }
+            Some(node::GRAPH) if deep > 0 => {
+                if let Some(child) = real::child_graph(one) {
+                    add_graph(child, deep - 1, found);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn of_kernel(
+    function: Function,
+    grid: [u32; 3],
+    (parameters, extra): (*mut *mut c_void, *mut *mut c_void),
+    found: &mut Found,
+) {
+    let is_product = || real::name_is(function, passes::is_product);
+    let times = passes::of_grid(PASSES.of(function.0, is_product), grid);
+    let arguments = Arguments { function, parameters, extra };
+    let add = |_, address| {
+        let sum = found.entry(address).or_insert(0);
+        *sum = sum.saturating_add(times);
+    };
+    // SAFETY: the driver's own copy of the arguments, which is there as long as the node is, or the program's, which the
+    // driver has just read.
+    unsafe { touched(arguments, (&KERNELS, &CHUNKS), |number| real::parameter(function, number), add) };
+}
