@@ -184,6 +184,10 @@ def calls() -> Iterator[tuple[str, dict[str, Any], float]]:
         "plain": lambda block, h: block(h),
         "checkpoint": lambda block, h: checkpoint(block, h, use_reentrant=False),
         "selective": lambda block, h: checkpoint(block, h, use_reentrant=False, context_fn=selective),
+        "autocast": under_autocast,
+        "autocast, checkpoint": lambda block, h: under_autocast(
+            functools.partial(checkpoint, block, use_reentrant=False), h
+        ),
     }
     for name, way in ways.items():
         forward, backward = [], []
