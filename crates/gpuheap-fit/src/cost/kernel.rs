@@ -94,6 +94,11 @@ const CACHED: f64 = 0.6;
 /// How much faster that is read and written.
 const CACHE_PART: f64 = 0.5;
 
+/// Numbers of 16 bits that matrix units load at once: where a row has another number of them, it is loaded piecemeal.
+const ODD_SIDE: f64 = 8.0;
+/// The part of the speed of other products that those with such rows come to.
+const ODD_PART: f64 = 0.15;
+
 /// Times of kernels on a device.
 pub(super) struct Kernels<'a> {
     trace: &'a Trace,
@@ -125,7 +130,9 @@ impl<'a> Kernels<'a> {
         let moved = |bytes: f64| bytes / device.bandwidth() * 1e6;
         match self.works.get(call.op as usize) {
             Some(Work::Product) if call.flops > 0.0 => {
-                Product::from_work(call.flops, read, written).us(speed, device).max(moved(all)) + kernel_us
+                let us = Product::from_work(call.flops, read, written).us(speed, device);
+                let part = if speed.units && size < 4.0 && self.is_odd(call, size) { ODD_PART } else { 1.0 };
+                (us / part).max(moved(all)) + kernel_us
             }
             Some(Work::Products) if call.flops > 0.0 => {
                 Product::many_from_work(call.flops, read, written).us(speed, device).max(moved(all)) + kernel_us
@@ -154,6 +161,24 @@ impl<'a> Kernels<'a> {
             }
             _ => moved(all) + kernel_us,
         }
+    }
+
+    /// Whether a product has sides of which rows do not begin at addresses that matrix units load from at once. Storages
+    /// tell the sides if they hold nothing else. In a forward pass the first one is the batch's, which does not matter.
+    fn is_odd(&self, call: &Call, size: f64) -> bool {
+        let numbers = |list: &[u32], back: usize| {
+            let storage = list.len().checked_sub(back).map(|at| self.trace.storages[list[at] as usize].bytes);
+            storage.unwrap_or(0) as f64 / size
+        };
+        let (first, second) = (numbers(self.trace.inputs(call), 2), numbers(self.trace.inputs(call), 1));
+        let result = numbers(self.trace.outputs(call), 1);
+        let sum = (call.flops / (2.0 * result.max(1.0))).round().max(1.0);
+        let (rows, columns) = (first / sum, second / sum);
+        if rows.fract() != 0.0 || columns.fract() != 0.0 || rows * columns != result {
+            return false;
+        }
+        let is_odd = |side: f64| side % ODD_SIDE != 0.0;
+        is_odd(columns) || is_odd(sum) || (call.thread != 0 && is_odd(rows))
     }
 
     /// Whether a call copies from or to the host.
