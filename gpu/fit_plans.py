@@ -4,12 +4,14 @@
     PYTHONPATH=python python gpu/fit_plans.py run PLANS.json OUT.jsonl   on one GPU (PLANS.json is made if not there)
 
 `run` gives, for each model and budget: the plan; checkpointing of all blocks; what torch's `sac_milp` chooses at that
-budget (`gpu/fit_sac.py`, worked out beside the runs; needs pulp). Plans for two GPUs: `gpu/fit_two.py`.
+budget (`gpu/fit_sac.py`, worked out beside the runs; needs pulp). With `--only "bert_large:plan *"` (may be repeated)
+only rows of these names are run. Plans for two GPUs: `gpu/fit_two.py`.
 """
 
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import json
 import os
 import subprocess
@@ -64,24 +66,29 @@ def plan(path: Path, command: str, models: list[str]) -> None:
     path.write_text(json.dumps(plans), encoding="utf-8")
 
 
-def run(plans: Path, out: Path, minutes: float, chosen: Path | None) -> None:
+def run(plans: Path, out: Path, minutes: float, chosen: Path | None, only: list[str]) -> None:
     """One process a model, one after the other; `sac_milp` beside them, unless it has chosen before."""
     if not plans.exists():
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
         subprocess.run([sys.executable, __file__, "plan", str(plans)], env=environment, check=True)
     until = time.monotonic() + minutes * 60
-    beside = chosen or out.parent / "sac"
-    sac = None if chosen else _choosing(plans, beside)
+    out.touch()
+    if chosen:
+        for model in CASES:
+            _worker(plans, out, model, only, until, "--sac", str(chosen))
+        table(out)
+        return
+    beside = out.parent / "sac"
+    sac = _choosing(plans, beside)
     try:
         for model in CASES:
-            _worker("model", str(plans), str(out), model)
-        while sac is not None and sac.poll() is None and time.monotonic() < until - 60:
+            _worker(plans, out, model, only, until)
+        while sac.poll() is None and time.monotonic() < until - 60:
             time.sleep(1)
         for model in CASES:
-            if time.monotonic() < until:
-                _worker("sac", str(plans), str(out), model, str(beside))
+            _worker(plans, out, model, [f"{model}:sac_milp *"], until, "--sac", str(beside))
     finally:
-        if sac is not None and sac.poll() is None:
+        if sac.poll() is None:
             sac.terminate()
             sac.wait()
     table(out)
@@ -94,11 +101,19 @@ def _choosing(plans: Path, folder: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(line, stdout=log, stderr=subprocess.STDOUT)
 
 
-def _worker(*arguments: str) -> None:
-    subprocess.run([sys.executable, __file__, "worker", *arguments], check=False)
+def _worker(plans: Path, out: Path, model: str, only: list[str], until: float, *more: str) -> None:
+    seconds = until - time.monotonic()
+    if seconds <= 0:
+        print(f"{model}: no time", flush=True)
+        return
+    line = [sys.executable, *[f"-W{one}" for one in sys.warnoptions], __file__, "worker", str(plans), str(out), model]
+    line += [*more, "--minutes", str(seconds / 60)]
+    for pattern in only:
+        line += ["--only", pattern]
+    subprocess.run(line, check=False)
 
 
-def worker(kind: str, plans: Path, out: Path, model: str, beside: Path | None) -> None:
+def worker(plans: Path, out: Path, model: str, beside: Path | None, only: list[str], minutes: float) -> None:
     """All runs of one model in this process."""
     from fit_runs import blocks_of, make_of, write
     from fit_runs import run as run_one
@@ -106,26 +121,21 @@ def worker(kind: str, plans: Path, out: Path, model: str, beside: Path | None) -
     rows = [row for row in json.loads(plans.read_text(encoding="utf-8")) if row["model"] == model]
     batch = CASES[model][0]
     make = make_of(model, batch)
+    until = time.monotonic() + minutes * 60
+
+    def wanted(name: str) -> bool:
+        if only and not any(fnmatch.fnmatchcase(f"{model}:{name}", pattern) for pattern in only):
+            return False
+        if time.monotonic() > until:
+            print(f"{model}: no time for {name}", flush=True)
+            return False
+        return True
 
     def one(name: str, levers: list[dict[str, Any]], **beside_it: Any) -> None:
-        real = run_one(make, levers)
-        write({"model": model, "batch": batch, "name": name, "levers": levers, "real": real, **beside_it}, out)
+        if wanted(name):
+            real = run_one(make, levers)
+            write({"model": model, "batch": batch, "name": name, "levers": levers, "real": real, **beside_it}, out)
 
-    if kind == "sac":
-        assert beside is not None
-        from fit_sac import applied
-
-        for row in rows:
-            chosen = beside / f"{model}-{row['budget']}.json"
-            if chosen.exists():
-                policy = json.loads(chosen.read_text(encoding="utf-8"))
-                if "error" in policy:
-                    write({"model": model, "name": f"sac_milp {row['budget']}", "error": policy["error"]}, out)
-                    continue
-                real = run_one(applied(make, policy), [])
-                said = {key: value for key, value in policy.items() if key != "modules"}
-                write({"model": model, "batch": batch, "name": f"sac_milp {row['budget']}", "real": real, **said}, out)
-        return
     one("as it is", [])
     everywhere = {"lever": "checkpoint", "modules": blocks_of(model)}
     one("checkpoint all", [everywhere])
@@ -139,6 +149,25 @@ def worker(kind: str, plans: Path, out: Path, model: str, beside: Path | None) -
             levers = [_plain(lever) for lever in fit["plan"]]
             budget = fit["budget_bytes"]
             one(f"plan {row['budget']}", levers, predicted=predicted, budget_bytes=budget, verdict=fit["verdict"])
+    for row in rows if beside is not None else []:
+        name, path = f"sac_milp {row['budget']}", beside / f"{model}-{row['budget']}.json"
+        if path.exists() and wanted(name):
+            policy = json.loads(path.read_text(encoding="utf-8"))
+            budget = row["fit"]["budget_bytes"]
+            _of_sac(policy, make, out, model=model, batch=batch, name=name, budget_bytes=budget)
+
+
+def _of_sac(policy: dict[str, Any], make: Any, out: Path, **row: Any) -> None:
+    """What `sac_milp` chose, or why it could not."""
+    from fit_runs import run as run_one
+    from fit_runs import write
+    from fit_sac import applied
+
+    if "error" in policy:
+        write({**row, "error": policy["error"]}, out)
+        return
+    real = run_one(applied(make, policy), [])
+    write({**row, "real": real, **{key: value for key, value in policy.items() if key != "modules"}}, out)
 
 
 def _plain(lever: dict[str, Any]) -> dict[str, Any]:
@@ -182,25 +211,25 @@ def main() -> None:
     ran = commands.add_parser("run")
     ran.add_argument("plans", type=Path)
     ran.add_argument("out", type=Path)
-    ran.add_argument("--minutes", type=float, default=5.0)
-    ran.add_argument("--sac", type=Path, metavar="FOLDER", help="what `gpu/fit_sac.py` chose before")
     shown = commands.add_parser("table")
     shown.add_argument("out", type=Path)
     work = commands.add_parser("worker")
-    work.add_argument("kind")
     work.add_argument("plans", type=Path)
     work.add_argument("out", type=Path)
     work.add_argument("model")
-    work.add_argument("beside", type=Path, nargs="?")
+    for taken in (ran, work):
+        taken.add_argument("--sac", type=Path, metavar="FOLDER", help="what `gpu/fit_sac.py` chose before")
+        taken.add_argument("--only", action="append", default=[], metavar="MODEL:ROW", help="only these; may have *")
+        taken.add_argument("--minutes", type=float, default=5.0)
     options = parser.parse_args()
     if options.command == "plan":
         plan(options.plans, options.line, options.models or list(CASES))
     elif options.command == "run":
-        run(options.plans, options.out, options.minutes, options.sac)
+        run(options.plans, options.out, options.minutes, options.sac, options.only)
     elif options.command == "table":
         table(options.out)
     else:
-        worker(options.kind, options.plans, options.out, options.model, options.beside)
+        worker(options.plans, options.out, options.model, options.sac, options.only, options.minutes)
 
 
 if __name__ == "__main__":

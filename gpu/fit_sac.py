@@ -212,7 +212,10 @@ class _Policy:
 
 
 def _kind(name: str) -> str:
-    return "attention" if name.startswith("_scaled_dot_product") else name
+    if name.startswith("_scaled_dot_product"):
+        return "attention"
+    # Estimates that were made with a processor's own dropout draw a mask and multiply.
+    return "dropout" if name in ("bernoulli_", "native_dropout") else name
 
 
 def _speed_of_an_h200() -> None:
@@ -220,13 +223,18 @@ def _speed_of_an_h200() -> None:
     import torch.utils._runtime_estimation as figures
     from torch.distributed._tools.runtime_estimator import RuntimeEstimator
 
-    # With dropout a CPU computes attention step by step, which keeps what no kernel of a GPU keeps.
+    # With dropout a CPU computes attention step by step, which keeps what no kernel of a GPU keeps. And it drops with a
+    # mask of the numbers' own type, where a GPU's kernel has one byte for each.
     attention = torch.nn.functional.scaled_dot_product_attention
 
     def fused(*arguments: Any, **named: Any) -> Any:
         return attention(*arguments, **{**named, "dropout_p": 0.0})
 
+    def dropped(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+        return torch.native_dropout(input, p, True)[0] if training and p else input
+
     torch.nn.functional.scaled_dot_product_attention = fused
+    torch.nn.functional.dropout = dropped
     figures.get_device_tflops = lambda dtype: TFLOPS
     figures.get_gpu_dram_gbps = lambda: GBPS
     (name,) = [name for name in vars(RuntimeEstimator) if "roofline_estimate" in name]

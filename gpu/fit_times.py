@@ -184,6 +184,10 @@ def calls() -> Iterator[tuple[str, dict[str, Any], float]]:
         "plain": lambda block, h: block(h),
         "checkpoint": lambda block, h: checkpoint(block, h, use_reentrant=False),
         "selective": lambda block, h: checkpoint(block, h, use_reentrant=False, context_fn=selective),
+        "autocast": under_autocast,
+        "autocast, checkpoint": lambda block, h: under_autocast(
+            functools.partial(checkpoint, block, use_reentrant=False), h
+        ),
     }
     for name, way in ways.items():
         forward, backward = [], []
@@ -281,7 +285,15 @@ def under_autocast(block: Any, h: Any) -> Any:
 
 
 def tables() -> Iterator[tuple[str, dict[str, Any], Work]]:
-    """Sums of rows of tables, and products of experts, in the sizes of models that have them."""
+    """Heads as wide as odd vocabularies, sums of rows of tables, and products of experts."""
+    for rows, inner, columns in ((8192, 1024, 50257), (4096, 1024, 30522), (8192, 1024, 50264), (2048, 1022, 4096)):
+        x = torch.randn(rows, inner, device="cuda", dtype=torch.bfloat16)
+        w = torch.randn(columns, inner, device="cuda", dtype=torch.bfloat16)
+        g = torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16)
+        what = {"m": rows, "n": columns, "k": inner, "dtype": "bfloat16"}
+        yield "linear", what, lambda x=x, w=w: x @ w.t()
+        yield "linear of the input", what, lambda g=g, w=w: g @ w
+        yield "linear of the weight", what, lambda g=g, x=x: g.t() @ x
     for words, width, bags, each in ((85000, 64, 8192, 4), (1000, 64, 8192, 4), (85000, 64, 32768, 4)):
         table = torch.randn(words, width, device="cuda", requires_grad=True)
         ids = torch.randint(0, 1000, (bags, each), device="cuda")

@@ -50,3 +50,22 @@ def test_products_in_groups_cost_what_their_rows_do() -> None:
     weights = torch.empty(4, 32, 16, device="meta", dtype=torch.bfloat16)
     ends = torch.empty(4, device="meta", dtype=torch.int32)
     assert flops(aten._grouped_mm.default, rows, weights, ends) == 2 * 64 * 32 * 16
+
+
+def test_what_is_read_across_comes_in_whole_pieces() -> None:
+    def read(func: Any, *args: Any) -> int:
+        out = func(*args)
+        return Costs().of(func, args, {}, out, [one for one in args if isinstance(one, torch.Tensor)], [out])[1]
+
+    x = torch.empty(64, 128, device="meta")
+    plain = read(aten.clone.default, x)
+    assert plain == 64 * 128 * 4
+    # A transposed copy keeps its strides when it is cloned, and loses them when it is copied into another.
+    assert read(aten.clone.default, x.t()) == plain
+    assert read(aten.add.Tensor, x, torch.empty(128, 64, device="meta").t()) == plain + 64 * 128 * 32
+    assert read(aten.copy_.default, x, torch.empty(128, 64, device="meta").t()) == plain + 64 * 128 * 32
+    # Heads of attention change places with words, and numbers within a head stay next to each other.
+    heads = torch.empty(2, 8, 4, 16, device="meta").transpose(1, 2)
+    assert read(aten.copy_.default, torch.empty(2, 4, 8, 16, device="meta"), heads) == 2 * heads.numel() * 4
+    # A number that stands for all of them is read once.
+    assert read(aten.add.Tensor, x, torch.empty(1, 1, device="meta").expand(64, 128)) == plain + 4

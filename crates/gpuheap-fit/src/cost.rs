@@ -24,7 +24,7 @@ pub const HIDDEN: f64 = 0.05;
 const COVERED: f64 = 0.9;
 
 /// Calls of a small operator that it takes the program to handle one that a selective checkpoint has stored.
-pub(crate) const STORED_CALLS: f64 = host::DISPATCHED;
+pub(crate) const STORED_CALLS: f64 = host::STORED;
 /// The same for a small operator with autograd around it.
 pub(crate) const SMALL_CALLS: f64 = 1.0 + host::FORWARD;
 /// The same for what an optimizer does in Python for each parameter.
@@ -177,7 +177,7 @@ impl CostModel {
             Event::Wait(stream, event) => walk.queue.wait_on(stream, event),
             Event::Work(work) => {
                 let work = program.works.get(work as usize).copied().unwrap_or_default();
-                self.begin_stepping(walk);
+                self.begin_stepping(walk, false);
                 let host_us = work.host_calls * self.launch_us;
                 walk.queue.calls(host_us, work.device_us);
                 walk.device_us += work.device_us;
@@ -188,18 +188,20 @@ impl CostModel {
     }
 
     fn call(&self, walk: &mut Walk, trace: &Trace, call: u32) {
-        self.begin_stepping(walk);
+        self.begin_stepping(walk, trace.op_name(&trace.calls[call as usize]).contains("_fused_"));
         let index = call as usize;
         let (op, thread) = (trace.calls[index].op, trace.calls[index].thread);
         let backward = walk.again == 0 && (thread != 0 || walk.phase == Phase::Backward);
         let mut units = self.call_host[index] + if backward { host::BACKWARD } else { host::FORWARD };
-        // A backward pass itself has no hooks but those that fetch what was saved, which `HOOKED` has its share of.
+        // A backward pass itself has no hooks but those that fetch what was saved, which `HOOKED_AGAIN` has its share of.
         if !backward {
-            let stored = if walk.again > 0 { 1.0 + self.stored } else { 1.0 };
-            units += match walk.runs.get(trace.calls[index].module as usize) {
-                Some(Run::Selective) => host::DISPATCHED * stored,
-                Some(Run::Checkpointed) => host::HOOKED,
-                _ => 0.0,
+            let run = walk.runs.get(trace.calls[index].module as usize).copied().unwrap_or_default();
+            units += match (run, walk.again > 0) {
+                (Run::Plain, _) => 0.0,
+                (Run::Checkpointed, false) => host::HOOKED,
+                (Run::Checkpointed, true) => host::HOOKED_AGAIN,
+                (Run::Selective, false) => host::DISPATCHED,
+                (Run::Selective, true) => host::DISPATCHED_AGAIN + host::STORED * self.stored,
             };
         }
         let host_us = units * self.launch_us;
@@ -217,10 +219,10 @@ impl CostModel {
         walk.device_us += device_us;
     }
 
-    fn begin_stepping(&self, walk: &mut Walk) {
+    fn begin_stepping(&self, walk: &mut Walk, fused: bool) {
         if walk.phase == Phase::Optimizer && !walk.stepping {
             walk.stepping = true;
-            self.think(walk, host::PARAMETER * self.parameters);
+            self.think(walk, if fused { host::FUSED_PARAMETER } else { host::PARAMETER } * self.parameters);
         }
     }
 
@@ -240,10 +242,10 @@ impl CostModel {
         run: Run,
         again: impl Fn(&str) -> bool,
     ) -> f64 {
-        let (extra, dispatched) = match run {
-            Run::Plain => (0.0, false),
-            Run::Checkpointed => (host::HOOKED, false),
-            Run::Selective => (host::DISPATCHED, true),
+        let (extra, extra_again) = match run {
+            Run::Plain => (0.0, 0.0),
+            Run::Checkpointed => (host::HOOKED, host::HOOKED_AGAIN),
+            Run::Selective => (host::DISPATCHED, host::DISPATCHED_AGAIN),
         };
         let (mut plain, mut first, mut second) = (Queue::new(), Queue::new(), Queue::new());
         first.think(if run == Run::Plain { 0.0 } else { 2.0 * host::BLOCK * self.launch_us });
@@ -260,9 +262,9 @@ impl CostModel {
                     plain.call(units * self.launch_us, device_us);
                     first.call((units + extra) * self.launch_us, device_us);
                     if again(program.trace.op_name(&program.trace.calls[call as usize])) {
-                        second.call((units + extra) * self.launch_us, device_us);
-                    } else if dispatched {
-                        second.think(host::DISPATCHED * self.launch_us);
+                        second.call((units + extra_again) * self.launch_us, device_us);
+                    } else if run == Run::Selective {
+                        second.think(host::STORED * self.launch_us);
                     }
                 }
                 _ => {}

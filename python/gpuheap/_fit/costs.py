@@ -27,7 +27,8 @@ class Costs:
         Of an exchange between ranks they are the bytes that this rank sends and receives.
 
         What an operator changes in place is read and written; views move nothing. Bytes are those of the elements that
-        tensors show, not of their storages.
+        tensors show, not of their storages. A tensor that is read across, as by a copy that transposes, is read in
+        pieces of which one number each is used.
         """
         if func.is_view:
             return 0, 0, 0
@@ -47,7 +48,30 @@ class Costs:
                 flops = 0
         read = sum(map(_size, tensors))
         written = sum(map(_size, results))
+        if not flops and results:
+            read += sum(_across(tensor, results[0]) for tensor in tensors)
         return flops, read, written
+
+
+_SECTOR = 32
+"""Bytes that a GPU reads at once, of which a kernel that goes across the order of a tensor uses one number."""
+
+
+def _across(tensor: Any, result: Any) -> int:
+    """Bytes that are read beside those of the tensor, where a result of its shape is written in another order."""
+    if tensor.shape != result.shape or tensor.dim() < 2:
+        return 0
+    own, other = _innermost(tensor), _innermost(result)
+    if own is None or other is None or own == other:
+        return 0
+    return int(tensor.numel()) * max(_SECTOR - int(tensor.element_size()), 0)
+
+
+def _innermost(tensor: Any) -> int | None:
+    """The dimension whose numbers are next to each other; none if there is only one number, or no such dimension."""
+    lines = zip(tensor.shape, tensor.stride(), strict=True)
+    found = [dimension for dimension, (length, stride) in enumerate(lines) if length > 1 and stride == 1]
+    return found[0] if found else None
 
 
 def _size(tensor: Any) -> int:
