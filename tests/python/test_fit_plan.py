@@ -325,6 +325,11 @@ def test_what_is_learnt_is_kept_with_what_was_known(tmp_path: Path) -> None:
     path.write_text("broken")
     assert (_learnt(plan, real, path) or {})["runs"] == 1
     assert _learnt(plan, {**real, "fits": False}, path) is None
+    # The bar is one of reserved bytes: what was reserved counts where it is further off.
+    reserved = {**real, "reserved_bytes": 5 * GIB}
+    assert (_learnt({**plan, "peak": {**plan["peak"], "reserved_bytes": 6 * GIB}}, reserved, None) or {})[
+        "peak_error"
+    ] == pytest.approx(0.2)
     compiled = [{"lever": "compile", "activation_memory_budget": 0.5}]
     assert _learnt({**plan, "plan": compiled}, real, path) is None
 

@@ -50,6 +50,9 @@ pub struct Device {
     pub memory_bytes: Figure,
     /// What a process takes beside its allocator: the context and the code of libraries, in bytes.
     pub context_bytes: Figure,
+    /// How much more or less than that it may be: programs differ in the kernels that they load; in bytes.
+    #[serde(default = "usual_spread")]
+    pub context_spread_bytes: Figure,
     /// What NCCL takes for a communicator, in bytes.
     pub communicator_bytes: Figure,
     /// The compute capability, times ten.
@@ -91,11 +94,16 @@ pub struct Device {
 }
 
 /// For files that were written before it was asked for.
+fn usual_spread() -> Figure {
+    Figure { value: 67_108_864.0, origin: Origin::Estimated }
+}
+
+/// See [`usual_spread`].
 fn usual_multiprocessors() -> Figure {
     Figure { value: 80.0, origin: Origin::Estimated }
 }
 
-/// See [`usual_multiprocessors`].
+/// See [`usual_spread`].
 fn usual_cache() -> Figure {
     Figure { value: 32e6, origin: Origin::Estimated }
 }
@@ -161,6 +169,13 @@ impl Device {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sizes of memory, not negative")]
     pub fn outside_bytes(&self) -> u64 {
         self.context_bytes.value.max(0.0) as u64
+    }
+
+    /// Bytes that the context may be off by, either way.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sizes of memory, not negative")]
+    pub fn context_spread(&self) -> u64 {
+        self.context_spread_bytes.value.max(0.0) as u64
     }
 }
 

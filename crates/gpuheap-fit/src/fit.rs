@@ -60,7 +60,10 @@ impl<'a> Fitter<'a> {
     /// What a trace with the plan of an answer came to.
     pub(crate) fn learn(&mut self, answer: &Answer, peak: Peak) {
         if let Some(found) = &answer.found {
-            self.planner.correct(found, peak.reserved_bytes);
+            // Its bar may reach further than the size of what it reserves says.
+            let beside = peak.device_bytes.saturating_sub(peak.reserved_bytes).saturating_sub(self.frame.outside);
+            let as_far = self.frame.cap_of(peak.high.saturating_sub(beside)).unwrap_or(0);
+            self.planner.correct(found, as_far.max(peak.reserved_bytes));
             self.traced.push((found.levers.clone(), peak));
         }
     }

@@ -8,6 +8,7 @@
 //! Nothing here runs Python, knows a terminal or prints.
 #![forbid(unsafe_code)]
 
+mod bar;
 pub mod blocks;
 mod confirm;
 pub mod cost;

@@ -27,6 +27,8 @@ pub struct Replayed {
     pub allocated: u64,
     /// The most reserved bytes, as `torch.cuda.max_memory_reserved()` counts.
     pub reserved: u64,
+    /// The same where libraries need as much scratch memory as they may, if that was tried; not less than `reserved`.
+    pub reserved_most: u64,
     /// The event at which most was allocated, or at which the memory ran out.
     pub event: usize,
     /// Whether a request was refused; nothing after it was replayed.
@@ -61,9 +63,25 @@ pub fn replay(program: &Program<'_>, config: &Config, cap: Option<u64>) -> Repla
     watched(program, config, cap, |_| {})
 }
 
+/// The same where slots are as large as `sizes` says.
+#[must_use]
+pub(crate) fn replay_sized(program: &Program<'_>, sizes: &[u64], config: &Config, cap: Option<u64>) -> Replayed {
+    run(program, |slot| sizes[slot as usize], config, cap, |_| {})
+}
+
 /// The same, and `seen` hears of every change.
 pub(crate) fn watched(
     program: &Program<'_>,
+    config: &Config,
+    cap: Option<u64>,
+    seen: impl FnMut(Moment),
+) -> Replayed {
+    run(program, |slot| program.slots[slot as usize].bytes, config, cap, seen)
+}
+
+fn run(
+    program: &Program<'_>,
+    size_of: impl Fn(u32) -> u64,
     config: &Config,
     cap: Option<u64>,
     mut seen: impl FnMut(Moment),
@@ -71,13 +89,20 @@ pub(crate) fn watched(
     let device = SimulatedDevice::new(None);
     let mut allocator = Allocator::over(Heap::without_addresses(), config.clone(), cap, device);
     let mut blocks: Vec<Option<BlockId>> = vec![None; program.slots.len()];
-    let mut result =
-        Replayed { allocated: 0, reserved: 0, event: 0, out_of_memory: false, retries: 0, phases: Vec::new() };
+    let mut result = Replayed {
+        allocated: 0,
+        reserved: 0,
+        reserved_most: 0,
+        event: 0,
+        out_of_memory: false,
+        retries: 0,
+        phases: Vec::new(),
+    };
     let mut now = PhasePeak { step: 0, phase: Phase::Setup, allocated: 0, reserved: 0 };
     for (at, event) in program.events.iter().enumerate() {
         match *event {
             Event::Alloc(slot) => {
-                let size = program.slots[slot as usize].bytes;
+                let size = size_of(slot);
                 // Nothing is asked for where there is nothing to hold.
                 if size == 0 {
                     continue;
@@ -117,6 +142,7 @@ pub(crate) fn watched(
     result.phases.retain(|phase| phase.allocated > 0);
     let counters = allocator.counters();
     result.reserved = counters.peak_reserved;
+    result.reserved_most = result.reserved;
     result.retries = counters.retries;
     result
 }

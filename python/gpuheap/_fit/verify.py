@@ -304,8 +304,9 @@ def _learnt(plan: Mapping[str, Any], real: Mapping[str, Any], path: Any) -> dict
         return None
     device = str(plan.get("device") or real["device"])
     factor = real["step_us"] / plan["step_us"] if plan.get("step_us") else 1.0
-    predicted = (plan.get("peak") or {}).get("allocated_bytes", 0)
-    error = abs(predicted - real["allocated_bytes"]) / real["allocated_bytes"] if real["allocated_bytes"] else 0.0
+    peak = plan.get("peak") or {}
+    names = [name for name in ("allocated_bytes", "reserved_bytes") if real.get(name)]
+    error = max((abs(peak.get(name, 0) - real[name]) / real[name] for name in names), default=0.0)
     before = kept(Path(path), device) if path is not None else {}
     if before.get("runs"):
         # The plan's time has the factor of before in it; what this run says of it counts half.

@@ -1,6 +1,7 @@
 //! What all answers about one model have in common: what is known of the model and the device, and how a peak is told.
 
 use super::{ENDLESS, Fit, FitBatch, FitOptions, Optimality, Peak, PhaseReport, SCHEMA, Verdict};
+use crate::bar::{Bar, share};
 use crate::cost::StepTime;
 use crate::exchange;
 use crate::holders::holders;
@@ -10,8 +11,6 @@ use crate::replay::Replayed;
 use crate::timeline::Timelines;
 use crate::trace::{Event, Phase, Source, Unknown};
 
-/// How far off a peak can be where nobody verified one on the device.
-const UNVERIFIED: f64 = 0.03;
 /// Holders that are named.
 const HOLDERS: usize = 8;
 
@@ -23,7 +22,7 @@ pub(super) struct Frame<'a> {
     unknown: Vec<Unknown>,
     pub(super) budget: u64,
     pub(super) outside: u64,
-    pub(super) error: f64,
+    pub(super) bar: Bar,
     pub(super) unbounded: u64,
     pub(super) class: String,
 }
@@ -31,9 +30,7 @@ pub(super) struct Frame<'a> {
 impl<'a> Frame<'a> {
     pub(super) fn new(variants: &[Variant], options: &'a FitOptions) -> Self {
         let trace = variants.first().and_then(|variant| variant.family.largest());
-        let calibration = options.calibration.as_ref().filter(|known| known.is_for(&options.device));
-        let outside = options.device.outside_bytes();
-        let outside = calibration.map(|known| known.context_bytes).filter(|&bytes| bytes > 0).unwrap_or(outside);
+        let bar = Bar::new(&options.device, options.calibration.as_ref());
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of memory")]
         let memory = options.device.memory_bytes.value as u64;
         let unknown = trace.map(|trace| trace.unknown.clone()).unwrap_or_default();
@@ -45,8 +42,8 @@ impl<'a> Frame<'a> {
             unknown,
             // More than any device has is as good as endless, and what is added to it cannot overflow.
             budget: options.budget.unwrap_or(memory).min(ENDLESS),
-            outside,
-            error: calibration.map(|known| known.peak_error).filter(|&error| error > 0.0).unwrap_or(UNVERIFIED),
+            outside: bar.context,
+            bar,
             class: trace
                 .and_then(|trace| trace.optimizer.as_ref())
                 .map(|known| known.class.clone())
@@ -61,22 +58,24 @@ impl<'a> Frame<'a> {
     /// The most that so many bytes of the device may turn out to be, of which libraries of exchanges have some.
     pub(super) fn high(&self, device_bytes: u64, exchanges: u64) -> u64 {
         let reserved = device_bytes.saturating_sub(self.outside).saturating_sub(exchanges);
-        device_bytes.saturating_add(share(reserved, self.error)).saturating_add(self.unbounded)
+        let beside = self.bar.context_most().saturating_add(exchanges).saturating_add(self.unbounded);
+        self.bar.most(reserved).saturating_add(beside)
     }
 
     /// The most reserved bytes whose upper bound keeps to the budget.
     pub(super) fn cap(&self) -> Option<u64> {
-        let room = self.budget.checked_sub(self.outside)?.checked_sub(self.unbounded)?;
-        let mut cap = share(room, 1.0 / (1.0 + self.error));
-        // Rounding is not to cost the last byte.
-        while self.high(cap + 1 + self.outside, 0) <= self.budget {
-            cap += 1;
-        }
-        Some(cap)
+        self.cap_of(self.budget)
+    }
+
+    /// The most reserved bytes whose upper bound keeps to `budget`.
+    pub(super) fn cap_of(&self, budget: u64) -> Option<u64> {
+        let room = budget.checked_sub(self.bar.context_most())?.checked_sub(self.unbounded)?;
+        Some(self.bar.within(room))
     }
 
     pub(super) fn peak(&self, program: &Program<'_>, replayed: &Replayed, time: StepTime, exchanges: u64) -> Peak {
         let device_bytes = self.device_bytes(replayed, exchanges);
+        let as_far = self.bar.reserved(replayed, 0);
         let (mut phase, mut step, mut open) = (Phase::Setup, 0, Vec::new());
         for event in &program.events[..=replayed.event.min(program.events.len().saturating_sub(1))] {
             match *event {
@@ -95,8 +94,12 @@ impl<'a> Frame<'a> {
             allocated_bytes: replayed.allocated,
             reserved_bytes: replayed.reserved,
             device_bytes,
-            low: device_bytes.saturating_sub(share(replayed.reserved, self.error)),
-            high: self.high(device_bytes, exchanges),
+            low: self
+                .bar
+                .context_least()
+                .saturating_add(exchanges)
+                .saturating_add(replayed.reserved.saturating_sub(share(replayed.reserved, self.bar.error))),
+            high: self.high(self.outside.saturating_add(exchanges).saturating_add(as_far), exchanges),
             phase,
             step,
             module: open.last().map_or_else(String::new, |&module| program.trace.module_name(module).to_owned()),
@@ -118,6 +121,7 @@ impl<'a> Frame<'a> {
             verdict,
             budget_bytes: self.budget,
             context_bytes: self.outside,
+            context_most_bytes: self.bar.context_most(),
             conf: limits.conf.clone().unwrap_or_default(),
             baseline,
             peak,
@@ -171,9 +175,4 @@ pub(super) fn phases(replayed: &Replayed) -> Vec<PhaseReport> {
         reserved_bytes: phase.reserved,
     };
     replayed.phases.iter().map(report).collect()
-}
-
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a size is no larger than it")]
-pub(super) fn share(bytes: u64, part: f64) -> u64 {
-    (bytes as f64 * part) as u64
 }

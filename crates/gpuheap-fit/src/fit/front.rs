@@ -1,7 +1,7 @@
 //! Time against memory: the plans for smaller and smaller budgets.
 
 use super::FrontPoint;
-use super::frame::{Frame, share};
+use super::frame::Frame;
 use crate::plan::Planner;
 
 /// Points of the front, at most.
@@ -15,8 +15,7 @@ impl Frame<'_> {
         let span = most.saturating_sub(least);
         for point in 0..POINTS as u64 {
             let budget = most - span * point / (POINTS as u64 - 1);
-            let cap = budget.saturating_sub(self.outside).saturating_sub(self.unbounded);
-            let Some(found) = planner.fastest(share(cap, 1.0 / (1.0 + self.error))) else { continue };
+            let Some(found) = self.cap_of(budget).and_then(|cap| planner.fastest(cap)) else { continue };
             let needs = self.high(planner.needs(&found).saturating_add(self.outside), found.exchanges);
             let step_us = found.time.total_us;
             // A point that is no faster than one with less memory is on no front.

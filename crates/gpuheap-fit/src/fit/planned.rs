@@ -24,6 +24,7 @@ impl Frame<'_> {
         };
         let mut fit = self.answer(verdict, baseline, peak, phases(&found.replayed));
         fit.context_bytes = self.outside.saturating_add(found.exchanges);
+        fit.context_most_bytes = self.bar.context_most().saturating_add(found.exchanges);
         fit.plan = found
             .levers
             .iter()

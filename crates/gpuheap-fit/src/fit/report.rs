@@ -128,6 +128,9 @@ pub struct Fit {
     pub budget_bytes: u64,
     /// What the context and the libraries take of it.
     pub context_bytes: u64,
+    /// The most that this may come to.
+    #[serde(default)]
+    pub context_most_bytes: u64,
     /// The settings of the allocator that were given; a plan may have others.
     pub conf: String,
     /// The model as it is.

@@ -12,6 +12,7 @@ mod shares;
 
 use gpuheap_alloc::torch::Config;
 
+use crate::bar::Bar;
 use crate::cost::HIDDEN;
 use crate::device::{Calibration, Device};
 use crate::error::Error;
@@ -45,6 +46,7 @@ enum Scope {
 pub struct Planner<'a> {
     device: &'a Device,
     calibration: Option<&'a Calibration>,
+    bar: Bar,
     limits: &'a Limits,
     prepared: Vec<Prepared>,
     confs: Vec<(String, Config)>,
@@ -73,6 +75,7 @@ impl<'a> Planner<'a> {
         let mut planner = Self {
             device,
             calibration,
+            bar: Bar::new(device, calibration),
             limits,
             prepared,
             confs,

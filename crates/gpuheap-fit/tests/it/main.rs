@@ -1,6 +1,7 @@
 //! Tests of whole fits on models that are made here.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod bar;
 mod confirm;
 mod cost;
 mod devices;

@@ -3,6 +3,7 @@
 use gpuheap_alloc::torch::Config;
 
 use super::Planner;
+use crate::bar::replay_with_bar;
 use crate::blocks::Uses;
 use crate::cost::StepTime;
 use crate::exchange;
@@ -10,7 +11,7 @@ use crate::levers::checkpoint::{Treatment, costly_ops};
 use crate::levers::{Lever, loss};
 use crate::plan::spec::Spec;
 use crate::program::Program;
-use crate::replay::{Replayed, config, replay};
+use crate::replay::{Replayed, config};
 use crate::timeline::Timeline;
 
 /// A plan that was replayed.
@@ -46,8 +47,8 @@ impl Planner<'_> {
         let mut fullest: Option<(usize, Replayed, Program<'_>)> = None;
         for rank in 0..=self.prepared[first.prepared].others.len() {
             let program = self.treated(Spec { rank, ..first }, treatments)?;
-            let replayed = replay(&program, config, None);
-            if fullest.as_ref().is_none_or(|(_, other, _)| replayed.reserved > other.reserved) {
+            let replayed = replay_with_bar(&program, config, self.device);
+            if fullest.as_ref().is_none_or(|(_, other, _)| self.bar.reserved(&replayed, 0) > self.bar.reserved(other, 0)) {
                 fullest = Some((rank, replayed, program));
             }
         }

@@ -9,9 +9,10 @@ use crate::plan::spec::Spec;
 
 impl Planner<'_> {
     /// A plan, traced as it will run, reserves `reserved` bytes: the next plans of its combination count on the difference,
-    /// and so do those that share levers which may be at fault.
+    /// and so do those that share levers which may be at fault. Both are bytes of which the error bar reaches as far as
+    /// that of the plan, see [`needs`](Self::needs).
     pub fn correct(&mut self, found: &Found, reserved: u64) {
-        let missed = i128::from(reserved) - i128::from(found.replayed.reserved);
+        let missed = i128::from(reserved) - i128::from(self.bar.reserved(&found.replayed, 0));
         let missed = i64::try_from(missed).unwrap_or(if missed > 0 { i64::MAX } else { i64::MIN });
         if let Some(candidate) = self.candidates.get(found.index) {
             let combination = self.combination(candidate.spec, &kinds_in(&found.treatments));
@@ -20,19 +21,14 @@ impl Planner<'_> {
         }
     }
 
-    /// The bytes that a plan reserves, as far as traces of others have corrected the rules.
+    /// What a plan takes of a device beside the context, in bytes, as far as traces have corrected the rules. Where the
+    /// error bar of its reserved bytes reaches further than their size alone says, it is those that reach as far.
     #[must_use]
-    pub fn reserved(&self, found: &Found) -> u64 {
+    pub fn needs(&self, found: &Found) -> u64 {
         let missed = self.candidates.get(found.index).map_or(0, |candidate| {
             self.corrections.of(&self.combination(candidate.spec, &kinds_in(&found.treatments)))
         });
-        found.replayed.reserved.saturating_add_signed(missed)
-    }
-
-    /// What a plan takes of a device beside the context, in bytes, as far as traces have corrected the rules.
-    #[must_use]
-    pub fn needs(&self, found: &Found) -> u64 {
-        self.reserved(found).saturating_add(found.exchanges)
+        self.bar.reserved(&found.replayed, missed).saturating_add(found.exchanges)
     }
 
     /// The chain of blocks of a combination, as it is and without treatments that are in doubt: rules for them are wrong by

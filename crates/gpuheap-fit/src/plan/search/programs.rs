@@ -1,6 +1,7 @@
 //! The program of a combination of levers, and what its time is worked out by.
 
 use super::Planner;
+use crate::bar::replay_with_bar;
 use crate::blocks::{Block, Uses, blocks_with};
 use crate::cost::{CostModel, StepTime};
 use crate::device::add_workspaces;
@@ -10,7 +11,7 @@ use crate::levers::{Lever, accumulate, loss, optimizer, shard};
 use crate::plan::ranks;
 use crate::plan::spec::Spec;
 use crate::program::Program;
-use crate::replay::{Replayed, config, replay};
+use crate::replay::{Replayed, config};
 use crate::trace::Trace;
 
 impl Planner<'_> {
@@ -21,7 +22,7 @@ impl Planner<'_> {
         };
         let program = self.with_workspaces(&prepared.trace);
         let given = self.limits.conf.as_deref().unwrap_or("");
-        let replayed = replay(&program, &config(given)?, None);
+        let replayed = replay_with_bar(&program, &config(given)?, self.device);
         let time = self.cost(&prepared.trace).step(&program);
         Ok((program, replayed, time))
     }
