@@ -13,7 +13,7 @@ use crate::plan::{Found, Planner, Variant, normalizes_over_batches};
 use frame::{Frame, exchanges_of, phases};
 
 pub use options::FitOptions;
-pub use report::{Fit, FitBatch, FrontPoint, Optimality, Peak, PhaseReport, PlannedLever, Verdict};
+pub use report::{Basis, Fit, FitBatch, FrontPoint, Optimality, Peak, PhaseReport, PlannedLever, Verdict};
 
 /// A budget that nothing exceeds.
 pub(crate) const ENDLESS: u64 = 1 << 60;
@@ -162,9 +162,15 @@ impl<'a> Fitter<'a> {
     /// The last answer, with time against memory if that was asked for.
     pub(crate) fn complete(&self, mut fit: Fit) -> Fit {
         if self.frame.options.front {
-            fit.front = self.frame.front(&self.planner, fit.baseline.high, fit.smallest_budget_bytes);
+            fit.front = self.frame.front(&self.planner, &fit);
         }
         fit
+    }
+
+    /// No trace can be made with the plan of an answer; `why` says so in words. The planner makes others from now on.
+    /// Gives the levers that it leaves out, none where there are none to leave out.
+    pub(crate) fn refuse(&mut self, answer: &Answer, why: &str) -> Vec<Lever> {
+        answer.found.as_ref().map_or_else(Vec::new, |found| self.planner.refuse(found, why))
     }
 
     /// What a trace with the plan applied took, if there is one.

@@ -1,6 +1,6 @@
 //! What all answers about one model have in common: what is known of the model and the device, and how a peak is told.
 
-use super::{ENDLESS, Fit, FitBatch, FitOptions, Optimality, Peak, PhaseReport, SCHEMA, Verdict};
+use super::{Basis, ENDLESS, Fit, FitBatch, FitOptions, Optimality, Peak, PhaseReport, SCHEMA, Verdict};
 use crate::cost::StepTime;
 use crate::exchange;
 use crate::holders::holders;
@@ -66,10 +66,15 @@ impl<'a> Frame<'a> {
 
     /// The most reserved bytes whose upper bound keeps to the budget.
     pub(super) fn cap(&self) -> Option<u64> {
-        let room = self.budget.checked_sub(self.outside)?.checked_sub(self.unbounded)?;
+        self.cap_within(self.budget)
+    }
+
+    /// The same for another budget.
+    pub(super) fn cap_within(&self, budget: u64) -> Option<u64> {
+        let room = budget.checked_sub(self.outside)?.checked_sub(self.unbounded)?;
         let mut cap = share(room, 1.0 / (1.0 + self.error));
         // Rounding is not to cost the last byte.
-        while self.high(cap + 1 + self.outside, 0) <= self.budget {
+        while self.high(cap + 1 + self.outside, 0) <= budget {
             cap += 1;
         }
         Some(cap)
@@ -121,6 +126,7 @@ impl<'a> Frame<'a> {
             conf: limits.conf.clone().unwrap_or_default(),
             baseline,
             peak,
+            peak_from: Basis::Trace,
             phases,
             plan: Vec::new(),
             step_us,

@@ -5,8 +5,10 @@
 
 mod explore;
 mod found;
+mod idle;
 mod learned;
 mod programs;
+mod refused;
 mod set;
 mod shares;
 
@@ -18,7 +20,7 @@ use crate::error::Error;
 use crate::levers::checkpoint::Treatment;
 use crate::plan::Chain;
 use crate::plan::asked::conf_of;
-use crate::plan::corrections::Corrections;
+use crate::plan::corrections::{Corrections, Trait};
 use crate::plan::prepare::{Limits, Prepared, Variant, prepare};
 use crate::replay::config;
 
@@ -52,6 +54,8 @@ pub struct Planner<'a> {
     corrections: Corrections,
     /// What is left out of chains of blocks, by turns: treatments that traces have cast doubt on.
     doubted: Vec<Vec<Treatment>>,
+    /// What no plan has because the model cannot be traced with it.
+    refused: Vec<Trait>,
 }
 
 impl<'a> Planner<'a> {
@@ -79,6 +83,7 @@ impl<'a> Planner<'a> {
             candidates: Vec::new(),
             corrections: Corrections::default(),
             doubted: vec![Vec::new()],
+            refused: Vec::new(),
         };
         planner.check_set()?;
         Ok(planner)
@@ -125,7 +130,7 @@ impl<'a> Planner<'a> {
                 }
             }
         }
-        best
+        best.map(|best| self.without_idle(best, cap))
     }
 
     /// The least that any plan reserves, and that plan.
@@ -168,11 +173,10 @@ impl<'a> Planner<'a> {
                 }
             }
         }
-        best
-    }
-
-    fn is_in(&self, scope: Scope, candidate: &Candidate) -> bool {
-        scope == Scope::All || self.combination(candidate.spec, &[]).traits.iter().all(|one| one.is_exact())
+        best.map(|best| {
+            let needs = self.needs(&best);
+            self.without_idle(best, needs)
+        })
     }
 
     /// The best choice for the blocks of a combination whose replay reserves at most `cap` bytes.
