@@ -80,8 +80,7 @@ impl<'a> Fitter<'a> {
             let baseline = frame.peak(&program, &replayed, time, exchanges_of(&program, frame.options));
             drop(program);
             let mut fit = frame.planned(planner, &found, Verdict::Fits, baseline, None);
-            let high = |found: &Found| frame.high(planner.needs(found).saturating_add(frame.outside), found.exchanges);
-            fit.smallest_budget_bytes = planner.smallest().as_ref().map(high);
+            fit.smallest_budget_bytes = planner.smallest().as_ref().map(|found| frame.budget_of(planner.needs(found)));
             let blocks = planner.blocks();
             fit.optimality = optimality(Some(&found), planner.count(), blocks, false);
             // The rules for what may be faster were wrong.
@@ -130,9 +129,7 @@ impl<'a> Fitter<'a> {
         let baseline = frame.peak(&program, &replayed, time, exchanges_of(&program, options));
         drop(program);
         let smallest = planner.smallest();
-        let smallest_bytes = smallest
-            .as_ref()
-            .map(|found| frame.high(planner.needs(found).saturating_add(frame.outside), found.exchanges));
+        let smallest_bytes = smallest.as_ref().map(|found| frame.budget_of(planner.needs(found)));
         let as_is = !is_given && baseline.high <= frame.budget;
         let found = if as_is {
             None

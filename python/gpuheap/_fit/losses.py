@@ -29,12 +29,17 @@ _MEAN = 1
 
 _CTC = frozenset((_aten._ctc_loss.default, _aten._ctc_loss.Tensor))
 _CTC_BACKWARD = frozenset((_aten._ctc_loss_backward.default, _aten._ctc_loss_backward.Tensor))
-_CUDNN_CTC = frozenset((_aten._use_cudnn_ctc_loss.default, _aten._use_cudnn_ctc_loss.Tensor))
+_CTC_OF_LIBRARIES = frozenset(
+    overload
+    for name in ("_use_cudnn_ctc_loss", "_use_miopen_ctc_loss")
+    if hasattr(_aten, name)
+    for overload in (getattr(_aten, name).default, getattr(_aten, name).Tensor)
+)
 
 
 def run(mode: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The loss in a storage of the size that it has on the GPU; else `NotImplemented`."""
-    if func in _CUDNN_CTC:
+    if func in _CTC_OF_LIBRARIES:
         # cuDNN's is for labels of 32 bits on the host alone.
         return False
     if func in _CTC:

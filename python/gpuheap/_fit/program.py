@@ -182,7 +182,7 @@ def loss_of(model: Any, loss: Any, batch: Any, on_loss: Callable[[], None] = lam
         found = f"{len(batch)} parts" if isinstance(batch, (tuple, list)) else f"a {type(batch).__name__}"
         raise TraceError(
             f"a loss of output and target needs a batch of two, (inputs, target), and this batch is {found}",
-            "Or write the loss as loss(model, batch), with a first parameter of this name: it gets the whole batch.",
+            "Or write the loss as loss(model, batch), with a first parameter of that name: it gets the whole batch.",
         )
     inputs, target = batch
     output = call(model, inputs)
@@ -207,12 +207,16 @@ def _takes_batch(model: Any, batch: Any) -> None:
         ) from error
 
 
+_MODEL_NAMES = ("model", "net", "network", "module")
+"""What the first parameter of a loss is called that gets the model and the whole batch."""
+
+
 def _takes_model(loss: Callable[..., Any]) -> bool:
     try:
         parameters = list(inspect.signature(loss).parameters)
     except (TypeError, ValueError):
         return False
-    return bool(parameters) and parameters[0] == "model"
+    return bool(parameters) and parameters[0] in _MODEL_NAMES
 
 
 def _own_loss(model: Any, output: Any) -> Any:

@@ -25,6 +25,9 @@ _aten = torch.ops.aten
 _SCALAR = _aten._local_scalar_dense.default
 
 
+_EXPECTED = frozenset(("all", "equal", "allclose", "_is_all_true"))
+"""Operators that ask whether all is as it should be, as distributions do of their parameters: it is."""
+
 _KNOWN = 1 << 20
 """Tensors on the host with at most so many elements keep their numbers, if they begin with known ones."""
 
@@ -123,7 +126,7 @@ class Values:
         maker = self._made_by.get(self._recorder.storages.find(tensor), "")
         where = self._where()
         if tensor.dtype == torch.bool:
-            value: Any = maker.rpartition("::")[2] in ("all", "equal", "allclose")
+            value: Any = maker.rpartition("::")[2] in _EXPECTED
             self._recorder.unknown_at(f"a branch on a number ({maker or 'bool'}), taken as {value}", where, 0)
             return value
         value = 0.0 if tensor.is_floating_point() else 1

@@ -64,6 +64,12 @@ impl<'a> Frame<'a> {
         device_bytes.saturating_add(share(reserved, self.error)).saturating_add(self.unbounded)
     }
 
+    /// The smallest budget that a plan keeps to which needs so many bytes beside the context: its [`cap`](Self::cap) is no
+    /// less.
+    pub(super) fn budget_of(&self, needs: u64) -> u64 {
+        self.high(needs.saturating_add(self.outside), 0)
+    }
+
     /// The most reserved bytes whose upper bound keeps to the budget.
     pub(super) fn cap(&self) -> Option<u64> {
         self.cap_within(self.budget)

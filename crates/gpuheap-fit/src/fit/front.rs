@@ -13,7 +13,7 @@ impl Frame<'_> {
     /// steps are larger. The plan of the answer is on it with the figures of the answer.
     pub(super) fn front(&self, planner: &Planner<'_>, answer: &Fit) -> Vec<FrontPoint> {
         let Some(smallest) = planner.smallest() else { return Vec::new() };
-        let needs = |found: &Found| self.high(planner.needs(found).saturating_add(self.outside), found.exchanges);
+        let needs = |found: &Found| self.budget_of(planner.needs(found));
         let least = needs(&smallest);
         let mut points: Vec<FrontPoint> = Vec::new();
         let mut budget = super::ENDLESS;

@@ -28,11 +28,15 @@ pub use explore::Candidate;
 pub use found::Found;
 
 /// How often a choice is made again for a smaller budget, because the allocator reserves more than is alive.
-const TIGHTER: usize = 8;
+const TIGHTER: usize = 12;
 /// The settings of the allocator that are tried where none are given.
 const CONFS: [&str; 2] = ["", "expandable_segments:True"];
-/// What the search steps the budget by, in bytes, when it looks for the smallest.
+/// How often a still smaller plan is looked for, at most.
+const SMALLER: usize = 32;
+/// What the search steps the budget by, in bytes, when it looks for the smallest; at most, when it leaves room.
 const GRAIN: u64 = 16 << 20;
+/// The part of the budget that is left as room at once, at least: 1 in so many.
+const FINE: u64 = 512;
 
 /// Which plans are looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -130,7 +134,7 @@ impl<'a> Planner<'a> {
                 }
             }
         }
-        best.map(|best| self.without_idle(best, cap))
+        best.map(|best| self.relaxed(self.without_idle(best, cap), cap))
     }
 
     /// The least that any plan reserves, and that plan.
@@ -145,7 +149,18 @@ impl<'a> Planner<'a> {
         self.smallest_of(Scope::Plain)
     }
 
+    /// The least by what is alive at once, then whatever still fits below that: other choices can reserve less of what
+    /// lies idle between blocks.
     fn smallest_of(&self, scope: Scope) -> Option<Found> {
+        let mut best = self.least_of(scope)?;
+        for _ in 0..SMALLER {
+            let Some(less) = self.needs(&best).checked_sub(1).and_then(|cap| self.fastest_of(cap, scope)) else { break };
+            best = less;
+        }
+        Some(best)
+    }
+
+    fn least_of(&self, scope: Scope) -> Option<Found> {
         let mut best: Option<Found> = None;
         let mut order: Vec<(u64, u64, usize, usize)> = Vec::new();
         let chains: Vec<(usize, Chain)> = self
@@ -193,7 +208,7 @@ impl<'a> Planner<'a> {
                     return Some(found);
                 }
                 // More is reserved than is alive: leave as much room again.
-                target = target.checked_sub((needs - cap).max(GRAIN))?;
+                target = target.checked_sub((needs - cap).max(GRAIN.min(cap / FINE)))?;
             }
             None
         });
