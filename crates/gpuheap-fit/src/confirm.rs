@@ -3,12 +3,14 @@
 //! levers and of others that share what may be at fault, and the planner is asked again: for another plan where this one
 //! takes too much, and for a faster one where it takes less than the rules say. If none was right, plans whose rules are
 //! exact are the last to be traced: that a model does not fit is not to follow from rules that are wrong.
+//! A lever that the model refuses, so that it cannot be traced, is left out, and another plan found.
 
 use gpuheap_record::Bytes;
 
 use crate::error::Error;
-use crate::fit::{Answer, ENDLESS, Fit, FitOptions, Fitter, Peak, Verdict};
+use crate::fit::{Answer, Basis, ENDLESS, Fit, FitOptions, Fitter, Peak, Verdict};
 use crate::levers::Lever;
+use crate::plan::spread::not_considered;
 use crate::plan::{Limits, Variant};
 use crate::scale::Family;
 use crate::trace::{Trace, Unknown};
@@ -22,6 +24,10 @@ const MOST: usize = 8;
 const RESORTS: usize = 3;
 /// What is said of a plan that was traced.
 const CONFIRMED: &str = "the peak is of a trace with the plan applied";
+/// What is said of one that was traced, with some of it on the host.
+const BEFORE_SPILL: &str = "the peak is of a trace with the plan applied, before anything lies on the host";
+/// What is said of a peak that no trace has.
+const BY_RULES: &str = "the peak is worked out by rules from a trace without the plan";
 /// The part of a step that a plan must save to be worth another trace.
 const GAIN: f64 = 0.005;
 
@@ -37,6 +43,9 @@ pub(crate) fn confirmed<T: Tracer>(
     let mut best: Option<Answer> = None;
     let mut told = None;
     let mut turns = 0;
+    let mut left_out: Vec<String> = Vec::new();
+    // The first plan that could not be traced.
+    let mut reckoned: Option<Answer> = None;
     loop {
         if turns >= if best.is_some() { TURNS } else { MOST } {
             break;
@@ -55,19 +64,29 @@ pub(crate) fn confirmed<T: Tracer>(
         }
         turns += 1;
         if is_a_trace(variants, &levers) {
-            answer.fit.notes.push(CONFIRMED.to_owned());
-            return Ok(fitter.complete(answer.fit));
+            answer.fit.peak_from = Basis::Trace;
+            best = Some(answer.clone());
+            break;
         }
         let trace = match tracer.trace(&levers, batch) {
             Ok(trace) => trace,
             Err(error) if tracer.ends(&error) => return Err(error),
-            // One that was confirmed before is as good as it was.
-            Err(_) if best.is_some() => break,
-            // Another plan could be traced, and nobody would know why it is not this one.
+            // What the model refuses is left out, and another plan found. What was asked for is not.
             Err(error) => {
-                let why = format!("the model could not be traced with the plan, so its peak is by rules: {error}");
-                answer.fit.notes.push(why);
-                return Ok(fitter.complete(answer.fit));
+                let why = error.to_string();
+                if best.is_none() && levers.iter().all(|lever| is_asked_for(lever, options)) {
+                    return Err(error);
+                }
+                let refused = fitter.refuse(&answer, &why);
+                left_out.extend(refused.iter().map(|lever| not_considered(std::slice::from_ref(lever), &why)));
+                let next = fitter.answer(&mut |done, of| tracer.planning(done, of))?;
+                let last = std::mem::replace(&mut answer, next);
+                reckoned = reckoned.or(Some(last));
+                if refused.is_empty() {
+                    left_out.push(format!("the model could not be traced with the plan: {why}"));
+                    break;
+                }
+                continue;
             }
         };
         let unknown = trace.unknown.clone();
@@ -80,6 +99,7 @@ pub(crate) fn confirmed<T: Tracer>(
             let step_us = if options.limits.gpus <= 1 { peak.step_us } else { answer.fit.step_us };
             answer.fit.step_us = step_us;
             answer.fit.peak = Peak { step_us, ..peak };
+            answer.fit.peak_from = Basis::Trace;
             answer.fit.phases = phases;
             if let (Some(shown), Some(traced)) = (&mut answer.fit.timelines, timelines) {
                 shown.planned = Some(traced.baseline);
@@ -94,13 +114,26 @@ pub(crate) fn confirmed<T: Tracer>(
     }
     let answer = match best {
         Some(best) => best,
+        // No plan at all could be traced: that says nothing against any of them.
+        None if told.is_none() && reckoned.is_some() => reckoned.unwrap_or(answer),
         None => unconfirmed(answer, &fitter, turns, told),
     };
     let mut fit = answer.fit;
-    if told.is_some() && fit.verdict != Verdict::DoesNotFit {
-        fit.notes.push(CONFIRMED.to_owned());
-    }
+    fit.notes.extend(left_out);
+    fit.notes.extend(basis(&fit).map(str::to_owned));
     Ok(fitter.complete(fit))
+}
+
+/// What to say of where the peak of a plan is from.
+fn basis(fit: &Fit) -> Option<&'static str> {
+    let plan = levers(fit);
+    match (fit.verdict, fit.peak_from) {
+        _ if plan.is_empty() => None,
+        (_, Basis::Rules) => Some(BY_RULES),
+        (Verdict::Fits, Basis::Trace) => Some(CONFIRMED),
+        (Verdict::FitsWithSpill, Basis::Trace) => Some(BEFORE_SPILL),
+        (Verdict::DoesNotFit, Basis::Trace) => None,
+    }
 }
 
 /// Whether the traces that plans are made from have one with just these levers. Settings of the allocator are no part of a
@@ -140,6 +173,11 @@ fn unconfirmed(mut answer: Answer, fitter: &Fitter<'_>, turns: usize, told: Opti
         ));
     }
     answer
+}
+
+/// Whether a lever has to be in the plan.
+fn is_asked_for(lever: &Lever, options: &FitOptions) -> bool {
+    options.limits.set.iter().any(|asked| asked.name() == lever.name())
 }
 
 /// What a plan applies to the program: how much lies on the host is up to `gpuheap run`.

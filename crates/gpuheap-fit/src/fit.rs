@@ -13,7 +13,7 @@ use crate::plan::{Found, Planner, Variant, normalizes_over_batches};
 use frame::{Frame, exchanges_of, phases};
 
 pub use options::FitOptions;
-pub use report::{Fit, FitBatch, FrontPoint, Optimality, Peak, PhaseReport, PlannedLever, Verdict};
+pub use report::{Basis, Fit, FitBatch, FrontPoint, Optimality, Peak, PhaseReport, PlannedLever, Verdict};
 
 /// A budget that nothing exceeds.
 pub(crate) const ENDLESS: u64 = 1 << 60;
@@ -62,7 +62,7 @@ impl<'a> Fitter<'a> {
         if let Some(found) = &answer.found {
             // Its bar may reach further than the size of what it reserves says.
             let beside = peak.device_bytes.saturating_sub(peak.reserved_bytes).saturating_sub(self.frame.outside);
-            let as_far = self.frame.cap_of(peak.high.saturating_sub(beside)).unwrap_or(0);
+            let as_far = self.frame.cap_within(peak.high.saturating_sub(beside)).unwrap_or(0);
             self.planner.correct(found, as_far.max(peak.reserved_bytes));
             self.traced.push((found.levers.clone(), peak));
         }
@@ -83,8 +83,7 @@ impl<'a> Fitter<'a> {
             let baseline = frame.peak(&program, &replayed, time, exchanges_of(&program, frame.options));
             drop(program);
             let mut fit = frame.planned(planner, &found, Verdict::Fits, baseline, None);
-            let high = |found: &Found| frame.high(planner.needs(found).saturating_add(frame.outside), found.exchanges);
-            fit.smallest_budget_bytes = planner.smallest().as_ref().map(high);
+            fit.smallest_budget_bytes = planner.smallest().as_ref().map(|found| frame.budget_of(planner.needs(found)));
             let blocks = planner.blocks();
             fit.optimality = optimality(Some(&found), planner.count(), blocks, false);
             // The rules for what may be faster were wrong.
@@ -133,9 +132,7 @@ impl<'a> Fitter<'a> {
         let baseline = frame.peak(&program, &replayed, time, exchanges_of(&program, options));
         drop(program);
         let smallest = planner.smallest();
-        let smallest_bytes = smallest
-            .as_ref()
-            .map(|found| frame.high(planner.needs(found).saturating_add(frame.outside), found.exchanges));
+        let smallest_bytes = smallest.as_ref().map(|found| frame.budget_of(planner.needs(found)));
         let as_is = !is_given && baseline.high <= frame.budget;
         let found = if as_is {
             None
@@ -165,9 +162,15 @@ impl<'a> Fitter<'a> {
     /// The last answer, with time against memory if that was asked for.
     pub(crate) fn complete(&self, mut fit: Fit) -> Fit {
         if self.frame.options.front {
-            fit.front = self.frame.front(&self.planner, fit.baseline.high, fit.smallest_budget_bytes);
+            fit.front = self.frame.front(&self.planner, &fit);
         }
         fit
+    }
+
+    /// No trace can be made with the plan of an answer; `why` says so in words. The planner makes others from now on.
+    /// Gives the levers that it leaves out, none where there are none to leave out.
+    pub(crate) fn refuse(&mut self, answer: &Answer, why: &str) -> Vec<Lever> {
+        answer.found.as_ref().map_or_else(Vec::new, |found| self.planner.refuse(found, why))
     }
 
     /// What a trace with the plan applied took, if there is one.

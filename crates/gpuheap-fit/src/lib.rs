@@ -28,7 +28,7 @@ mod tracer;
 
 pub use error::Error;
 pub use fit::{
-    Fit, FitBatch, FitOptions, FrontPoint, Optimality, Peak, PhaseReport, PlannedLever, SCHEMA, Verdict, fit,
+    Basis, Fit, FitBatch, FitOptions, FrontPoint, Optimality, Peak, PhaseReport, PlannedLever, SCHEMA, Verdict, fit,
 };
 pub use levers::Lever;
 pub use program::{Program, Slot, Step};

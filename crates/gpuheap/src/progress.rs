@@ -10,6 +10,8 @@ use gpuheap_record::Bytes;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// After so many seconds without a word it is said how long it is.
 const SILENCE: u64 = 3;
+/// The time between two lines where there is no terminal.
+const SPARSE: Duration = Duration::from_secs(15);
 /// The time between two changes of the line.
 const INTERVAL: Duration = Duration::from_millis(100);
 
@@ -21,6 +23,8 @@ pub(crate) struct Progress {
     shown: bool,
     start: Instant,
     last: Instant,
+    /// Whether whole lines are written now and then, in place of one that changes.
+    sparse: bool,
     /// What a child said last, and when.
     doing: Option<(String, Instant)>,
 }
@@ -29,7 +33,14 @@ impl Progress {
     pub(crate) fn new(path: &Path, quiet: bool) -> Self {
         let now = Instant::now();
         let on = !quiet && stderr().is_terminal();
-        Self { name: name(path), on, shown: false, start: now, last: now, doing: None }
+        Self { name: name(path), on, shown: false, start: now, last: now, sparse: false, doing: None }
+    }
+
+    /// For work of minutes: where there is no terminal a line now and then says that it goes on. Nothing if `quiet`.
+    pub(crate) fn long(path: &Path, quiet: bool) -> Self {
+        let sparse = !quiet && !stderr().is_terminal();
+        let progress = Self::new(path, quiet);
+        Self { sparse, on: progress.on || sparse, ..progress }
     }
 
     /// Other work starts, on another file.
@@ -70,7 +81,7 @@ impl Progress {
     /// A child says what it is doing.
     pub(crate) fn doing(&mut self, what: &str) {
         let line = shorten_line(&gpuheap_report::sanitize(what));
-        if self.due() || self.shown {
+        if self.due() || (self.shown && !self.sparse) {
             self.show(&line);
         }
         self.doing = Some((line, Instant::now()));
@@ -81,7 +92,8 @@ impl Progress {
         let Some((line, since)) = &self.doing else { return };
         let seconds = since.elapsed().as_secs();
         if seconds >= SILENCE {
-            let line = format!("{line}, for {seconds} s (Ctrl-C ends it)");
+            let end = if self.sparse { "" } else { " (Ctrl-C ends it)" };
+            let line = format!("{line}, for {seconds} s{end}");
             if self.due() {
                 self.show(&line);
             }
@@ -121,7 +133,9 @@ impl Progress {
 
     fn due(&mut self) -> bool {
         let now = Instant::now();
-        let due = self.on && now - self.start >= PATIENCE && (!self.shown || now - self.last >= INTERVAL);
+        let interval = if self.sparse { SPARSE } else { INTERVAL };
+        let is_first = !self.shown && !self.sparse;
+        let due = self.on && now - self.start >= PATIENCE && (is_first || now - self.last >= interval);
         if due {
             self.last = now;
         }
@@ -129,6 +143,10 @@ impl Progress {
     }
 
     fn show(&mut self, line: &str) {
+        if self.sparse {
+            let seconds = self.start.elapsed().as_secs();
+            return self.write(&format!("{line} ({seconds} s so far)\n"));
+        }
         self.shown = true;
         self.write(&format!("\r{line}\x1b[K"));
     }

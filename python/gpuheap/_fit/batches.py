@@ -3,22 +3,81 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from gpuheap._fit.errors import TraceError
 
-__all__ = ["describe", "is_maker", "leaves", "resized", "to_device"]
+__all__ = ["describe", "is_maker", "leaves", "makes", "resized", "to_device"]
 
 
 def is_maker(batch: Any) -> bool:
-    """Whether this is a function of the batch size that makes batches, and not a batch."""
-    return callable(batch) and not hasattr(batch, "shape") and not isinstance(batch, (Mapping, tuple, list))
+    """Whether this makes batches, and is none: a function of the batch size, an iterator, a data loader."""
+    if hasattr(batch, "shape") or isinstance(batch, (Mapping, tuple, list)):
+        return False
+    return callable(batch) or isinstance(batch, Iterator) or _is_loader(batch)
 
 
-def make(maker: Callable[..., Any], size: int | None) -> Any:
-    """A batch of a size, or of the maker's own."""
+def makes(function: Any) -> bool:
+    """Whether a function can make batches, by what it wants: nothing, or one number that may be left out."""
+    if inspect.isgeneratorfunction(function):
+        return True
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    return len(parameters) <= 1 and all(one.default is not inspect.Parameter.empty for one in parameters)
+
+
+def make(maker: Any, size: int | None) -> Any:
+    """A batch of a size, or of the maker's own.
+
+    Raises:
+        TraceError: it makes none.
+    """
+    made = _loaded(maker) if _is_loader(maker) else maker if isinstance(maker, Iterator) else _called(maker, size)
+    if isinstance(made, Iterator):
+        try:
+            made = next(made)
+        except StopIteration as error:
+            raise TraceError(
+                "the batches of make() came to an end before two steps",
+                "Let the generator go on, or give one batch.",
+            ) from error
+    if size is None or (callable(maker) and size_of(made) == size):
+        return made
+    return resized(made, size)
+
+
+def _is_loader(batch: Any) -> bool:
+    return hasattr(batch, "dataset") and hasattr(batch, "collate_fn") and hasattr(batch, "batch_size")
+
+
+def _loaded(loader: Any) -> Any:
+    """The first batch of a data loader, in its own order of samples, by no worker: here its tensors have no data.
+
+    Raises:
+        TraceError: it has none.
+    """
+    dataset, count = loader.dataset, loader.batch_size
+    if not hasattr(dataset, "__getitem__"):
+        made: Any = list(islice(iter(dataset), count or 1))
+    elif count is None:
+        sampler = getattr(loader, "batch_sampler", None)
+        # A sampler of batches may give any number; the first of them stands for all.
+        count = len(next(iter(sampler))) if sampler is not None else 1
+        made = [dataset[at] for at in range(min(count, len(dataset)))]
+    else:
+        made = [dataset[at] for at in range(min(count, len(dataset)))]
+    if not made:
+        raise TraceError("the data loader of make() gives no batch", "Give its dataset samples.")
+    return loader.collate_fn(made)
+
+
+def _called(maker: Callable[..., Any], size: int | None) -> Any:
     parameters: Mapping[str, inspect.Parameter] | None
     try:
         parameters = inspect.signature(maker).parameters
@@ -63,11 +122,7 @@ def mapped(batch: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(batch, list):
         return [mapped(one, change) for one in batch]
     if isinstance(batch, Mapping):
-        parts_by_name = {key: mapped(value, change) for key, value in batch.items()}
-        try:
-            return type(batch)(parts_by_name)  # type: ignore[call-arg]
-        except TypeError:
-            return parts_by_name
+        return mapped_entries(batch, lambda value: mapped(value, change))
     if hasattr(batch, "__dict__") and not callable(batch):
         for key, value in vars(batch).items():
             setattr(batch, key, mapped(value, change))
@@ -77,6 +132,40 @@ def mapped(batch: Any, change: Callable[[Any], Any]) -> Any:
 def to_device(batch: Any) -> Any:
     """The batch on the GPU."""
     return mapped(batch, lambda tensor: tensor.detach().to("cuda").requires_grad_(tensor.requires_grad))
+
+
+def as_tensors(batch: Any) -> Any:
+    """The batch with arrays of NumPy as tensors of the same shapes and types, as programs make them before a step."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None:
+        return batch
+    import torch
+
+    def change(one: Any) -> Any:
+        if not isinstance(one, numpy.ndarray) or one.dtype.kind not in "biufc":
+            return one
+        return torch.empty(one.shape, dtype=getattr(torch, _TORCH.get(one.dtype.name, one.dtype.name)))
+
+    if isinstance(batch, numpy.ndarray):
+        return change(batch)
+    if isinstance(batch, Mapping):
+        return mapped_entries(batch, as_tensors)
+    if isinstance(batch, (tuple, list)) and not hasattr(batch, "_fields"):
+        return type(batch)(as_tensors(one) for one in batch)
+    return batch
+
+
+_TORCH = {"bool_": "bool", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
+"""Types of NumPy that PyTorch calls something else, or computes with as another one."""
+
+
+def mapped_entries(batch: Mapping[Any, Any], change: Callable[[Any], Any]) -> Any:
+    """A mapping of the same kind, if that can be made, with all values changed."""
+    entries = {key: change(value) for key, value in batch.items()}
+    try:
+        return type(batch)(entries)  # type: ignore[call-arg]
+    except TypeError:
+        return entries
 
 
 def size_of(batch: Any) -> int:

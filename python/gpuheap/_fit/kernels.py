@@ -125,6 +125,12 @@ def _cudnn_attention_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str
     yield batch * heads * queries * (width + 1) * 4 + 256, True
 
 
+def _ctc_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
+    """The same paths once more, from their ends (`LossCTC.cu`)."""
+    del gpu, kwargs, results
+    yield args[6].numel() * args[6].element_size(), True
+
+
 def _flash_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Plan:
     """Gradients of the queries in fp32, and of keys and values for every head of the queries (`flash_api.cpp`)."""
     del gpu, kwargs, results
@@ -254,6 +260,8 @@ def _group_norm_backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any
 
 
 RULES: dict[Any, Rule] = {
+    _aten._ctc_loss_backward.default: _ctc_backward,
+    _aten._ctc_loss_backward.Tensor: _ctc_backward,
     _aten.native_dropout.default: _in_order(1, 0),
     _aten.convolution.default: _convolution,
     _aten.convolution_backward.default: _convolution_backward,

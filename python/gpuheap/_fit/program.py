@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ __all__ = ["Program", "as_program", "loss_of"]
 
 _FIELDS = ("model", "optimizer", "loss", "batch", "step")
 _EXPECTED = "Return (model, optimizer, loss, batch), or gpuheap.Fit(model=..., optimizer=..., loss=..., batch=...)."
+_FEWEST, _MOST = 3, 5
+"""Values that a tuple may have: a model, an optimizer and a batch, or a loss and a step as well."""
 
 
 @dataclass
@@ -60,9 +62,9 @@ def as_program(made: Any) -> Program:
             raise TraceError(f"make() returned a dict with unknown keys: {', '.join(map(str, unknown))}", _EXPECTED)
         parts = {field: made.get(field) for field in _FIELDS}
     elif isinstance(made, (tuple, list)) and not hasattr(made, "_fields"):
-        if not 4 <= len(made) <= 5:
+        if not _FEWEST <= len(made) <= _MOST:
             raise TraceError(f"make() returned {len(made)} values", _EXPECTED)
-        parts = dict(zip(_FIELDS, made, strict=False))
+        parts = _in_order(made)
     elif hasattr(made, "model"):
         parts = {field: getattr(made, field, None) for field in _FIELDS}
     else:
@@ -75,14 +77,74 @@ def as_program(made: Any) -> Program:
     return program
 
 
+def _in_order(made: Sequence[Any]) -> dict[str, Any]:
+    """The parts of a tuple: as they are documented, or, where they are in another order, by what each of them is."""
+    parts: dict[str, Any] = dict(zip(_FIELDS, made, strict=False))
+    if _is_scheduler(parts.get("step")):
+        # It has no tensors, and no part in a step's memory.
+        del parts["step"]
+    if len(made) > _FEWEST and _is_model(made[0]) and (made[1] is None or _is_optimizers(made[1])):
+        return parts
+    found: dict[str, Any] = {}
+    rest = [value for value in made if not _is_scheduler(value)]
+    # The model is the one with most parameters: losses can be modules, too.
+    models = [value for value in rest if _is_model(value)]
+    if models:
+        found["model"] = max(models, key=lambda model: sum(one.numel() for one in model.parameters()))
+    for field, fits in (("optimizer", _is_optimizers), ("loss", _is_loss), ("batch", lambda value: value is not None)):
+        left = [value for value in rest if not any(value is known for known in found.values())]
+        value = next((value for value in left if fits(value)), None)
+        if value is not None:
+            found[field] = value
+    # What is left without a part, as a second function, is told as it was given.
+    complete = {"model", "optimizer", "batch"} <= found.keys()
+    return found if complete and len(found) == sum(value is not None for value in rest) else parts
+
+
+def _is_model(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.nn.Module)
+
+
+def _is_optimizer(value: Any) -> bool:
+    # Optimizers of other libraries share no base class with PyTorch's.
+    return callable(getattr(value, "step", None)) and hasattr(value, "param_groups")
+
+
+def _is_optimizers(value: Any) -> bool:
+    if isinstance(value, (tuple, list)):
+        return bool(value) and all(map(_is_optimizer, value))
+    return _is_optimizer(value)
+
+
+def _is_scheduler(value: Any) -> bool:
+    return callable(getattr(value, "step", None)) and callable(getattr(value, "get_last_lr", None))
+
+
+def _is_loss(value: Any) -> bool:
+    from gpuheap._fit import batches
+
+    return _is_model(value) or (callable(value) and not isinstance(value, type) and not batches.makes(value))
+
+
 def _check(program: Program) -> None:
     import torch
 
+    if isinstance(program.model, (tuple, list)) and any(map(_is_model, program.model)):
+        raise TraceError(
+            f"the model that make() returned is a {type(program.model).__name__} of models",
+            "Put them into one: `torch.nn.ModuleList([...])`; the loss or the step then gets it as `model`.",
+        )
     if not isinstance(program.model, torch.nn.Module):
         raise TraceError(f"the model that make() returned is a {type(program.model).__name__}", _EXPECTED)
     for optimizer in program.optimizers:
-        # Optimizers of other libraries share no base class with PyTorch's.
-        if not callable(getattr(optimizer, "step", None)) or not hasattr(optimizer, "param_groups"):
+        if isinstance(optimizer, type):
+            raise TraceError(
+                f"the optimizer that make() returned is the class {optimizer.__name__}, and not one of its objects",
+                f"Make one: `{optimizer.__name__}(model.parameters(), ...)`.",
+            )
+        if not _is_optimizer(optimizer):
             raise TraceError(f"the optimizer that make() returned is a {type(optimizer).__name__}", _EXPECTED)
     if program.batch is None:
         raise TraceError("make() returned no batch", _EXPECTED)
@@ -117,9 +179,10 @@ def loss_of(model: Any, loss: Any, batch: Any, on_loss: Callable[[], None] = lam
     if _takes_model(loss):
         return loss(model, batch)
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        found = f"{len(batch)} parts" if isinstance(batch, (tuple, list)) else f"a {type(batch).__name__}"
         raise TraceError(
-            "a loss of output and target needs a batch of two, (inputs, target)",
-            "Or write the loss as loss(model, batch).",
+            f"a loss of output and target needs a batch of two, (inputs, target), and this batch is {found}",
+            "Or write the loss as loss(model, batch), with a first parameter of that name: it gets the whole batch.",
         )
     inputs, target = batch
     output = call(model, inputs)
@@ -144,12 +207,16 @@ def _takes_batch(model: Any, batch: Any) -> None:
         ) from error
 
 
+_MODEL_NAMES = ("model", "net", "network", "module")
+"""What the first parameter of a loss is called that gets the model and the whole batch."""
+
+
 def _takes_model(loss: Callable[..., Any]) -> bool:
     try:
         parameters = list(inspect.signature(loss).parameters)
     except (TypeError, ValueError):
         return False
-    return bool(parameters) and parameters[0] == "model"
+    return bool(parameters) and parameters[0] in _MODEL_NAMES
 
 
 def _own_loss(model: Any, output: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from gpuheap._fit import batches, collectives, fastpath, fused, linear, losses, recurrent
+from gpuheap._fit import batches, collectives, fastpath, fused, linear, losses, packed, reads, recurrent
 from gpuheap._fit.attention import attending
 from gpuheap._fit.classes import Classes
 from gpuheap._fit.convert import Converted, converting
@@ -100,6 +100,9 @@ class Session:
         stack.enter_context(fastpath.decomposed())
         stack.enter_context(linear.adding_in_place())
         stack.enter_context(constants())
+        stack.enter_context(reads.reading(self._values.read))
+        stack.enter_context(reads.scripting())
+        stack.enter_context(packed.packing(self._values.padded))
         stack.enter_context(resizing(lambda: self._recorder.storages))
         stack.enter_context(_eager())
         stack.enter_context(self._engine.following())
@@ -215,9 +218,10 @@ class Session:
         self._recorder.enter_phase("load", "input")
         with self._blaming("the batch cannot be made"):
             if batches.is_maker(program.batch):
-                batch = batches.make(program.batch, self._size)
+                batch = batches.as_tensors(batches.make(program.batch, self._size))
             else:
-                batch = program.batch if self._size is None else batches.resized(program.batch, self._size)
+                batch = batches.as_tensors(program.batch)
+                batch = batch if self._size is None else batches.resized(batch, self._size)
             part = self._part(batch)
             self._batch = batches.to_device(part)
         self._described = self._described or batches.describe(self._batch if part is batch else batch)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+
 __all__ = ["Storages", "local", "resizing"]
 
 CLASSES = (
@@ -50,11 +52,14 @@ class Storages:
         self._emptied: dict[int, tuple[int, weakref.ref[Any]]] = {}
 
     def find(self, tensor: Any) -> int:
-        """The number of a tensor's storage, or -1 if it is none of these."""
-        return self._alive.get(tensor.untyped_storage()._cdata, -1)
+        """The number of a tensor's storage, or -1 if it is none of these; of a sparse one that of its values."""
+        return self._alive.get(_parts(tensor)[-1].untyped_storage()._cdata, -1)
 
     def add(self, tensor: Any, kind: str, module: int) -> int:
-        """The number of a tensor's storage, which is new or known."""
+        """The number of a tensor's storage, which is new or known; of a sparse one that of its values."""
+        *others, tensor = _parts(tensor)
+        for other in others:
+            self.add(other, kind, module)
         storage = tensor.untyped_storage()
         address = storage._cdata
         number = self._alive.get(address)
@@ -131,6 +136,25 @@ class Storages:
         self._emptied.clear()
 
 
+def _parts(tensor: Any) -> list[Any]:
+    """The tensors that a sparse one consists of, its values last; any other alone."""
+    layout = tensor.layout
+    if layout is torch.strided or layout not in _INDICES:
+        return [tensor]
+    with torch._C._DisableTorchDispatch():
+        return [getattr(tensor, name)() for name in _INDICES[layout]]
+
+
+_ROWS, _COLUMNS = ("crow_indices", "col_indices", "values"), ("ccol_indices", "row_indices", "values")
+_INDICES = {
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: _ROWS,
+    torch.sparse_bsr: _ROWS,
+    torch.sparse_csc: _COLUMNS,
+    torch.sparse_bsc: _COLUMNS,
+}
+
+
 def local(tensor: Any) -> Any:
     """The tensor that a rank has of one that is spread over ranks; any other as it is."""
     for name in ("_local_tensor", "elem"):
@@ -142,8 +166,6 @@ def local(tensor: Any) -> Any:
 @contextmanager
 def resizing(storages: Callable[[], Storages]) -> Iterator[None]:
     """Follow programs that give the memory of a storage back and keep the storage, as FSDP2 does with parameters."""
-    import torch
-
     kind: Any = torch.UntypedStorage
     before = kind.resize_
 

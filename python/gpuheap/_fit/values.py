@@ -25,6 +25,9 @@ _aten = torch.ops.aten
 _SCALAR = _aten._local_scalar_dense.default
 
 
+_EXPECTED = frozenset(("all", "equal", "allclose", "_is_all_true"))
+"""Operators that ask whether all is as it should be, as distributions do of their parameters: it is."""
+
 _KNOWN = 1 << 20
 """Tensors on the host with at most so many elements keep their numbers, if they begin with known ones."""
 
@@ -93,6 +96,23 @@ class Values:
         """An operator has made a tensor with one element."""
         self._made_by[storage] = func._schema.name
 
+    def read(self, tensor: Any) -> Any:
+        """A real tensor on the host in place of one whose numbers a program reads all at once."""
+        known = numbers(tensor)
+        if known is not None:
+            return known
+        where = self._where()
+        whole = not tensor.is_floating_point() and not tensor.is_complex() and tensor.dtype != torch.bool
+        value = 1 if whole else 0
+        bound = None if whole else 0
+        self._recorder.unknown_at(f"numbers that the program reads, all taken as {value}", where, bound)
+        with torch._C._DisableTorchDispatch():
+            return torch.full(tuple(tensor.shape), value, dtype=tensor.dtype)
+
+    def padded(self, size: int) -> None:
+        """Sequences were packed whose lengths nobody knows."""
+        self._recorder.unknown_at("lengths of sequences, taken as the longest", self._where(), size)
+
     def _same(self, _mode: FakeCuda, args: Sequence[Any], _kwargs: Mapping[str, Any]) -> Any:
         return args[0]
 
@@ -106,7 +126,7 @@ class Values:
         maker = self._made_by.get(self._recorder.storages.find(tensor), "")
         where = self._where()
         if tensor.dtype == torch.bool:
-            value: Any = maker.rpartition("::")[2] in ("all", "equal", "allclose")
+            value: Any = maker.rpartition("::")[2] in _EXPECTED
             self._recorder.unknown_at(f"a branch on a number ({maker or 'bool'}), taken as {value}", where, 0)
             return value
         value = 0.0 if tensor.is_floating_point() else 1
@@ -217,7 +237,7 @@ def _own_line() -> str:
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if "/torch/" not in file and "/gpuheap/_fit/" not in file and not file.startswith("<"):
+        if "/torch/" not in file and "/numpy/" not in file and "/gpuheap/_fit/" not in file and not file.startswith("<"):
             return f"{file}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return ""

@@ -1,6 +1,6 @@
 //! What all answers about one model have in common: what is known of the model and the device, and how a peak is told.
 
-use super::{ENDLESS, Fit, FitBatch, FitOptions, Optimality, Peak, PhaseReport, SCHEMA, Verdict};
+use super::{Basis, ENDLESS, Fit, FitBatch, FitOptions, Optimality, Peak, PhaseReport, SCHEMA, Verdict};
 use crate::bar::{Bar, share};
 use crate::cost::StepTime;
 use crate::exchange;
@@ -62,13 +62,19 @@ impl<'a> Frame<'a> {
         self.bar.most(reserved).saturating_add(beside)
     }
 
-    /// The most reserved bytes whose upper bound keeps to the budget.
-    pub(super) fn cap(&self) -> Option<u64> {
-        self.cap_of(self.budget)
+    /// The smallest budget that a plan keeps to which needs so many bytes beside the context: its [`cap`](Self::cap) is no
+    /// less.
+    pub(super) fn budget_of(&self, needs: u64) -> u64 {
+        self.high(needs.saturating_add(self.outside), 0)
     }
 
-    /// The most reserved bytes whose upper bound keeps to `budget`.
-    pub(super) fn cap_of(&self, budget: u64) -> Option<u64> {
+    /// The most reserved bytes whose upper bound keeps to the budget.
+    pub(super) fn cap(&self) -> Option<u64> {
+        self.cap_within(self.budget)
+    }
+
+    /// The same for another budget.
+    pub(super) fn cap_within(&self, budget: u64) -> Option<u64> {
         let room = budget.checked_sub(self.bar.context_most())?.checked_sub(self.unbounded)?;
         Some(self.bar.within(room))
     }
@@ -125,6 +131,7 @@ impl<'a> Frame<'a> {
             conf: limits.conf.clone().unwrap_or_default(),
             baseline,
             peak,
+            peak_from: Basis::Trace,
             phases,
             plan: Vec::new(),
             step_us,

@@ -1,7 +1,7 @@
 //! The answer with a plan: what each of its levers is for, and what is left to the host where none is small enough.
 
 use super::frame::{Frame, phases};
-use super::{Fit, Peak, PlannedLever, Verdict};
+use super::{Basis, Fit, Peak, PlannedLever, Verdict};
 use crate::levers::{Lever, code};
 use crate::plan::{Found, Planner};
 use crate::program::Program;
@@ -23,6 +23,7 @@ impl Frame<'_> {
             (None, None) => baseline.clone(),
         };
         let mut fit = self.answer(verdict, baseline, peak, phases(&found.replayed));
+        fit.peak_from = if traced.is_some() || found.levers.is_empty() { Basis::Trace } else { Basis::Rules };
         fit.context_bytes = self.outside.saturating_add(found.exchanges);
         fit.context_most_bytes = self.bar.context_most().saturating_add(found.exchanges);
         fit.plan = found

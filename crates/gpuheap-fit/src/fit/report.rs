@@ -24,6 +24,17 @@ pub enum Verdict {
     DoesNotFit,
 }
 
+/// What a peak is worked out from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// A trace of the program as it is said to run: as it is, or with the plan applied.
+    #[default]
+    Trace,
+    /// A trace without the plan, and rules of what its levers do.
+    Rules,
+}
+
 /// A peak of memory.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Peak {
@@ -70,7 +81,8 @@ pub struct PlannedLever {
     /// The lever.
     #[serde(flatten)]
     pub lever: Lever,
-    /// Bytes of the reserved peak that it saves: how much more the plan would take without it.
+    /// Bytes of the reserved peak that it saves: how much more the plan would take without it, both by rules. Levers of a
+    /// plan do in part the same, so that these do not add up to what all of them save.
     pub saves_bytes: i64,
     /// Microseconds that it costs a step; negative where it is faster.
     pub costs_us: f64,
@@ -137,6 +149,9 @@ pub struct Fit {
     pub baseline: Peak,
     /// The model with the plan.
     pub peak: Peak,
+    /// What that peak is worked out from.
+    #[serde(default)]
+    pub peak_from: Basis,
     /// Its phases.
     pub phases: Vec<PhaseReport>,
     /// The plan; empty where it fits as it is.

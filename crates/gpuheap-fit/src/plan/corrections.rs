@@ -36,7 +36,7 @@ impl Trait {
 
     /// How late it is blamed: the batch in parts was traced at two sizes, a fused optimizer has one call for many, whole
     /// blocks made again have all calls of the trace twice.
-    fn trust(self) -> u8 {
+    pub(super) fn trust(self) -> u8 {
         match self {
             Self::Parts => 3,
             Self::Form(OptimizerForm::Fused) => 2,
@@ -50,10 +50,18 @@ impl Trait {
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Combination {
     pub(super) spec: Spec,
+    /// The levers of the trace that it is worked out from, by the first trace that has just these. What rules miss for one
+    /// form of the program says nothing about another, such as its layers in parts on two devices.
+    pub(super) traced: usize,
     pub(super) traits: Vec<Trait>,
 }
 
 impl Combination {
+    /// Whether both are of one form of the program.
+    fn is_of_the_form_of(&self, other: &Self) -> bool {
+        self.traced == other.traced && self.spec.shard == other.spec.shard
+    }
+
     /// Whether it differs from another in one lever at most, and in none of blocks.
     fn is_near(&self, other: &Self) -> bool {
         let treated = |of: &Self| -> Vec<Trait> {
@@ -98,14 +106,20 @@ impl Corrections {
         if let Some(exact) = self.known.iter().rev().find(|known| known.of == *combination) {
             return exact.missed;
         }
-        let blamed = self.known.iter().filter(|known| known.is_wrong());
+        let of_the_form = || self.known.iter().filter(|known| known.of.is_of_the_form_of(combination));
+        let blamed = of_the_form().filter(|known| known.is_wrong());
         let blamed = blamed.filter(|known| self.suspects(known).iter().any(|one| combination.traits.contains(one)));
-        let near = self.known.iter().rev().find(|known| {
+        let near = of_the_form().rev().find(|known| {
             let suspects = self.suspects(known);
             let is_free = suspects.is_empty() || suspects.iter().any(|one| combination.traits.contains(one));
             known.of.is_near(combination) && (known.is_right || is_free)
         });
         blamed.map(|known| known.missed).max().max(near.map(|known| known.missed)).unwrap_or(0)
+    }
+
+    /// Whether no trace was made with a lever so far.
+    pub(super) fn is_new(&self, one: Trait) -> bool {
+        self.known.iter().all(|known| !known.of.traits.contains(&one))
     }
 
     /// Treatments of blocks that may be at fault where rules missed something.
@@ -119,7 +133,10 @@ impl Corrections {
     /// ones that are wrong by themselves; of several the ones whose rules are trusted least.
     fn suspects(&self, known: &Known) -> Vec<Trait> {
         let open = self.open(known);
-        let alone = |one: &Trait| self.known.iter().any(|other| other.is_wrong() && self.open(other) == [*one]);
+        let alone = |one: &Trait| {
+            let mut others = self.known.iter().filter(|other| other.of.is_of_the_form_of(&known.of));
+            others.any(|other| other.is_wrong() && self.open(other) == [*one])
+        };
         let guilty: Vec<Trait> = open.iter().copied().filter(alone).collect();
         if !guilty.is_empty() {
             return guilty;
@@ -130,7 +147,10 @@ impl Corrections {
 
     /// The levers of a combination that no trace has shown to be right.
     fn open(&self, known: &Known) -> Vec<Trait> {
-        let is_cleared = |one: &Trait| self.known.iter().any(|other| other.is_right && other.of.traits.contains(one));
+        let is_cleared = |one: &Trait| {
+            let mut others = self.known.iter().filter(|other| other.of.is_of_the_form_of(&known.of));
+            others.any(|other| other.is_right && other.of.traits.contains(one))
+        };
         known.of.traits.iter().copied().filter(|one| !is_cleared(one)).collect()
     }
 }
@@ -159,7 +179,7 @@ mod tests {
     const OFFLOAD: Trait = Trait::Treated(Treatment::Offload);
 
     fn with(spec: Spec, traits: &[Trait]) -> Combination {
-        Combination { spec, traits: traits.to_vec() }
+        Combination { spec, traced: 0, traits: traits.to_vec() }
     }
 
     #[test]
@@ -175,6 +195,20 @@ mod tests {
         corrections.learn(near.clone(), -7, 1000);
         corrections.learn(spec.clone(), 50, 1000);
         assert_eq!((corrections.of(&spec), corrections.of(&near), corrections.of(&far)), (50, -7, -7));
+    }
+
+    #[test]
+    fn what_is_known_of_one_form_is_not_held_against_another() {
+        let here = with(SPEC, &[OFFLOAD]);
+        let spread = Combination { traced: 2, ..with(Spec { prepared: 2, ..SPEC }, &[OFFLOAD]) };
+        let mut corrections = Corrections::default();
+        corrections.learn(here.clone(), 400, 1000);
+        assert_eq!((corrections.of(&here), corrections.of(&spread)), (400, 0));
+        // Nor does it clear one that is wrong there.
+        corrections.learn(spread.clone(), 300, 1000);
+        corrections.learn(here.clone(), 1, 1000);
+        let near = Combination { spec: Spec { chunks: Some(8), ..spread.spec }, ..spread };
+        assert_eq!((corrections.of(&here), corrections.of(&near)), (1, 300));
     }
 
     #[test]

@@ -5,8 +5,10 @@
 
 mod explore;
 mod found;
+mod idle;
 mod learned;
 mod programs;
+mod refused;
 mod set;
 mod shares;
 
@@ -19,7 +21,7 @@ use crate::error::Error;
 use crate::levers::checkpoint::Treatment;
 use crate::plan::Chain;
 use crate::plan::asked::conf_of;
-use crate::plan::corrections::Corrections;
+use crate::plan::corrections::{Corrections, Trait};
 use crate::plan::prepare::{Limits, Prepared, Variant, prepare};
 use crate::replay::config;
 
@@ -27,11 +29,15 @@ pub use explore::Candidate;
 pub use found::Found;
 
 /// How often a choice is made again for a smaller budget, because the allocator reserves more than is alive.
-const TIGHTER: usize = 8;
+const TIGHTER: usize = 12;
 /// The settings of the allocator that are tried where none are given.
 const CONFS: [&str; 2] = ["", "expandable_segments:True"];
-/// What the search steps the budget by, in bytes, when it looks for the smallest.
+/// How often a still smaller plan is looked for, at most.
+const SMALLER: usize = 32;
+/// What the search steps the budget by, in bytes, when it looks for the smallest; at most, when it leaves room.
 const GRAIN: u64 = 16 << 20;
+/// The part of the budget that is left as room at once, at least: 1 in so many.
+const FINE: u64 = 512;
 
 /// Which plans are looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +60,8 @@ pub struct Planner<'a> {
     corrections: Corrections,
     /// What is left out of chains of blocks, by turns: treatments that traces have cast doubt on.
     doubted: Vec<Vec<Treatment>>,
+    /// What no plan has because the model cannot be traced with it.
+    refused: Vec<Trait>,
 }
 
 impl<'a> Planner<'a> {
@@ -82,6 +90,7 @@ impl<'a> Planner<'a> {
             candidates: Vec::new(),
             corrections: Corrections::default(),
             doubted: vec![Vec::new()],
+            refused: Vec::new(),
         };
         planner.check_set()?;
         Ok(planner)
@@ -128,7 +137,7 @@ impl<'a> Planner<'a> {
                 }
             }
         }
-        best
+        best.map(|best| self.relaxed(self.without_idle(best, cap), cap))
     }
 
     /// The least that any plan reserves, and that plan.
@@ -143,7 +152,18 @@ impl<'a> Planner<'a> {
         self.smallest_of(Scope::Plain)
     }
 
+    /// The least by what is alive at once, then whatever still fits below that: other choices can reserve less of what
+    /// lies idle between blocks.
     fn smallest_of(&self, scope: Scope) -> Option<Found> {
+        let mut best = self.least_of(scope)?;
+        for _ in 0..SMALLER {
+            let Some(less) = self.needs(&best).checked_sub(1).and_then(|cap| self.fastest_of(cap, scope)) else { break };
+            best = less;
+        }
+        Some(best)
+    }
+
+    fn least_of(&self, scope: Scope) -> Option<Found> {
         let mut best: Option<Found> = None;
         let mut order: Vec<(u64, u64, usize, usize)> = Vec::new();
         let chains: Vec<(usize, Chain)> = self
@@ -171,11 +191,10 @@ impl<'a> Planner<'a> {
                 }
             }
         }
-        best
-    }
-
-    fn is_in(&self, scope: Scope, candidate: &Candidate) -> bool {
-        scope == Scope::All || self.combination(candidate.spec, &[]).traits.iter().all(|one| one.is_exact())
+        best.map(|best| {
+            let needs = self.needs(&best);
+            self.without_idle(best, needs)
+        })
     }
 
     /// The best choice for the blocks of a combination whose replay reserves at most `cap` bytes.
@@ -192,7 +211,7 @@ impl<'a> Planner<'a> {
                     return Some(found);
                 }
                 // More is reserved than is alive: leave as much room again.
-                target = target.checked_sub((needs - cap).max(GRAIN))?;
+                target = target.checked_sub((needs - cap).max(GRAIN.min(cap / FINE)))?;
             }
             None
         });

@@ -2,7 +2,7 @@
 
 use gpuheap_fit::device::Device;
 use gpuheap_fit::plan::Limits;
-use gpuheap_fit::{Error, FitOptions, Lever, Trace, Tracer, Verdict, fit_traced};
+use gpuheap_fit::{Basis, Error, FitOptions, Lever, Trace, Tracer, Verdict, fit_traced};
 
 use crate::model::{Model, trace};
 
@@ -166,9 +166,64 @@ fn a_plan_that_cannot_be_traced_is_by_rules_and_an_end_is_an_end() {
     let options = options(u64::midpoint(whole, least), &[]);
     let refuse = |_: &[Lever]| Err(Error::OneBatch { traced: 1, wanted: 2 });
     let fit = fit_traced(&mut Fake { planned: refuse, asked: Vec::new() }, &options).unwrap();
-    assert_eq!(fit.verdict, Verdict::Fits);
-    assert!(fit.notes.iter().any(|note| note.contains("so its peak is by rules")), "{:?}", fit.notes);
+    assert_eq!((fit.verdict, fit.peak_from), (Verdict::Fits, Basis::Rules));
+    assert!(fit.notes.iter().any(|note| note.contains("worked out by rules")), "{:?}", fit.notes);
     let end = |_: &[Lever]| Err(Error::NoSuchDevice { name: String::new(), known: String::new() });
     let ended = fit_traced(&mut Fake { planned: end, asked: Vec::new() }, &options);
     assert!(matches!(ended, Err(Error::NoSuchDevice { .. })));
+}
+
+#[test]
+fn a_lever_that_cannot_be_traced_is_left_out_and_another_plan_is_found() {
+    let (whole, least) = sizes();
+    // The words name the lever, or nothing does.
+    for names_it in [true, false] {
+        for name in ["checkpoint", "selective_checkpoint", "loss", "accumulate", "offload_activations", "optimizer"] {
+            let mut refused = 0;
+            let planned = |levers: &[Lever]| {
+                if levers.iter().any(|lever| lever.name() == name) {
+                    refused += 1;
+                    let lever = if names_it { name } else { "model" };
+                    return Err(Error::Lever { lever: lever.to_owned(), why: format!("the lever `{lever}` fails") });
+                }
+                Ok(trace(Model { batch: 1, ..Model::default() }))
+            };
+            let fit = fit_traced(
+                &mut Fake { planned, asked: Vec::new() },
+                &options(u64::midpoint(whole, least), &["spill"]),
+            )
+            .unwrap();
+            assert_eq!((fit.verdict, fit.peak_from), (Verdict::Fits, Basis::Trace), "without {name}: {:?}", fit.notes);
+            assert!(fit.plan.iter().all(|planned| planned.lever.name() != name), "{name}");
+            assert!(refused <= 6, "{name} was tried {refused} times");
+            if refused > 0 {
+                let told = |note: &String| note.starts_with("not considered: ") && note.ends_with("fails");
+                assert!(fit.notes.iter().any(told), "{:?}", fit.notes);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_lever_that_was_asked_for_and_cannot_be_traced_is_an_error() {
+    let mut options = options(1 << 40, &["all"]);
+    options.limits.set = vec!["optimizer=fused".parse().unwrap()];
+    let refuse = |_: &[Lever]| Err(Error::Lever { lever: "optimizer".to_owned(), why: "it has no such form".to_owned() });
+    let error = fit_traced(&mut Fake { planned: refuse, asked: Vec::new() }, &options).unwrap_err();
+    assert!(error.to_string().contains("it has no such form"), "{error}");
+}
+
+#[test]
+fn what_a_peak_is_of_is_said_of_plans_that_spill_too() {
+    let without = ["accumulate", "loss", "optimizer", "allocator"];
+    let planned = |_: &[Lever]| Ok(trace(Model { layers: 5, ..Model::default() }));
+    let at = |budget| fit_traced(&mut Fake { planned, asked: Vec::new() }, &options(budget, &without)).unwrap();
+    let least = at(1 << 30).smallest_budget_bytes.unwrap();
+    let fit = at(least - (64 << 20));
+    assert_eq!(fit.verdict, Verdict::FitsWithSpill, "{:?}", fit.notes);
+    let says = |part: &str| fit.notes.iter().any(|note| note.contains(part));
+    match fit.peak_from {
+        Basis::Trace => assert!(says("of a trace with the plan applied, before anything lies on the host")),
+        Basis::Rules => assert!(says("worked out by rules") && !says("of a trace with the plan")),
+    }
 }

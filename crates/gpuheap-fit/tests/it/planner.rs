@@ -200,3 +200,91 @@ fn parts_that_are_asked_for_need_not_be_powers_of_two() {
     let fit = answer(&model(&[3, 6]), &options);
     assert!(fit.plan.iter().any(|planned| planned.lever == Lever::Accumulate { factor: 3 }), "{:?}", fit.plan);
 }
+
+/// Levers of a plan, by name.
+fn names(fit: &Fit) -> Vec<&str> {
+    fit.plan.iter().map(|planned| planned.lever.name()).collect()
+}
+
+#[test]
+fn a_plan_has_no_lever_that_it_fits_without() {
+    let variants = model(&[4, 8]);
+    let whole = answer(&variants, &options(None));
+    let least = whole.smallest_budget_bytes.unwrap_or(whole.baseline.high / 3);
+    for part in 0..=8 {
+        let budget = least + (whole.baseline.high - least) * part / 8;
+        let fit = answer(&variants, &options(Some(budget)));
+        for planned in &fit.plan {
+            let mut without = options(Some(budget));
+            // The same levers but this one, as they are.
+            let left = fit.plan.iter().map(|other| &other.lever).filter(|&other| *other != planned.lever);
+            without.limits.set = left.cloned().collect();
+            without.limits.without = vec!["all".to_owned()];
+            without.limits.conf = without.limits.set.iter().all(|lever| lever.name() != "allocator").then(String::new);
+            let less = answer(&variants, &without);
+            let needless = less.peak.high <= budget && less.step_us <= fit.step_us;
+            assert!(!needless, "{part}/8: {:?} without `{}`", names(&fit), planned.lever.name());
+        }
+    }
+}
+
+#[test]
+fn no_plan_is_better_than_the_front_at_its_budget() {
+    let variants = model(&[4, 8]);
+    let whole = answer(&variants, &FitOptions { front: true, ..options(None) });
+    let least = whole.front.last().unwrap().budget_bytes;
+    assert_eq!(whole.smallest_budget_bytes, Some(least));
+    // Budgets within its range, above it, and just at and below its points.
+    let points = whole.front.iter().flat_map(|point| [point.budget_bytes, point.budget_bytes - 1]);
+    let between = (0..12).map(|part| least + (2 * whole.baseline.high - least) / 12 * part);
+    for budget in points.chain(between).filter(|&budget| budget >= least).step_by(2) {
+        // Levers are asked for one by one, so that a budget that the model keeps to as it is has a plan as well.
+        let plan = answer(&variants, &FitOptions { front: true, ..options(Some(budget)) });
+        assert_eq!(plan.verdict, Verdict::Fits);
+        let front = whole.front.iter().filter(|point| point.budget_bytes <= budget);
+        let best = front.map(|point| point.step_us).fold(f64::INFINITY, f64::min);
+        assert!(plan.step_us >= best * 0.999, "{budget}: {} is faster than {best}", plan.step_us);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    /// What fits a budget fits every larger one, and is no slower there; the smallest budget is where that begins.
+    #[test]
+    fn verdicts_and_times_follow_the_budget(
+        layers in 1_usize..6,
+        batch in 1_u64..5,
+        words in 100_u64..4000,
+        without in prop::sample::subsequence(vec!["checkpoint", "accumulate", "optimizer", "offload_optimizer", "loss"], 0..3),
+    ) {
+        let sizes = [batch, 2 * batch].map(|batch| {
+            trace(Model { layers, batch, words, sequence: 64, width: 128 })
+        });
+        let variants = variants(sizes.to_vec()).unwrap();
+        let at = |budget: Option<u64>| {
+            let mut options = options(budget);
+            options.limits.without = without.iter().map(|&name| name.to_owned()).chain(["spill".to_owned()]).collect();
+            answer(&variants, &options)
+        };
+        let whole = at(Some(1 << 20));
+        prop_assert_eq!(whole.verdict, Verdict::DoesNotFit);
+        let least = whole.smallest_budget_bytes.unwrap();
+        prop_assert_ne!(at(Some(least - 1)).verdict, Verdict::Fits);
+        let most = whole.baseline.high.max(least) + (64 << 20);
+        let (mut slowest, mut plans) = (f64::INFINITY, Vec::new());
+        for part in 0..=7 {
+            let budget = least + (most - least) * part / 7;
+            let fit = at(Some(budget));
+            prop_assert_eq!(fit.verdict, Verdict::Fits, "{} of {}..{}", budget, least, most);
+            prop_assert!(fit.peak.high <= budget);
+            plans.push((budget, fit.peak.high, fit.step_us, fit.plan.iter().map(|one| one.what.clone()).collect::<Vec<_>>()));
+            // What fits as it is is left as it is, though changes would make it faster.
+            if fit.plan.is_empty() {
+                break;
+            }
+            // A thousandth of the time is not worth a lever; and what is chosen by sums may be off by as much again.
+            prop_assert!(fit.step_us <= slowest * 1.002, "{part}: {} > {slowest}: {:?}", fit.step_us, plans);
+            slowest = slowest.min(fit.step_us);
+        }
+    }
+}

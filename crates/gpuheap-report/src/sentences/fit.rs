@@ -2,7 +2,7 @@
 
 use gpuheap_explain::VerdictKind;
 use gpuheap_fit::holders::Holder;
-use gpuheap_fit::{Fit, Lever, Peak, PlannedLever, Verdict};
+use gpuheap_fit::{Basis, Fit, Lever, Peak, PlannedLever, Verdict};
 use gpuheap_record::Bytes;
 
 use crate::text;
@@ -10,15 +10,22 @@ use crate::text;
 /// The verdict in capitals.
 pub(crate) fn verdict(fit: &Fit) -> &'static str {
     match fit.verdict {
+        Verdict::Fits if is_reckoned(fit) => "FITS BY RULES",
         Verdict::Fits => "FITS",
         Verdict::FitsWithSpill => "FITS WITH SPILL",
         Verdict::DoesNotFit => "DOES NOT FIT",
     }
 }
 
+/// Whether a plan is said to fit that no trace was made with.
+fn is_reckoned(fit: &Fit) -> bool {
+    fit.peak_from == Basis::Rules && !fit.plan.is_empty()
+}
+
 /// The colour of a verdict is that of a kind of report.
 pub(crate) fn kind(fit: &Fit) -> VerdictKind {
     match fit.verdict {
+        Verdict::Fits if is_reckoned(fit) => VerdictKind::Fragmentation,
         Verdict::Fits => VerdictKind::Healthy,
         Verdict::FitsWithSpill => VerdictKind::Fragmentation,
         Verdict::DoesNotFit => VerdictKind::Oom,
@@ -92,6 +99,14 @@ pub(crate) fn change(more_us: f64, of_us: f64) -> String {
 pub(crate) fn saves(lever: &PlannedLever) -> String {
     let bytes = Bytes::new(lever.saves_bytes.unsigned_abs());
     if lever.saves_bytes < 0 { format!("-{bytes}") } else { bytes.to_string() }
+}
+
+/// What the figures of single changes are, where there are several.
+pub(crate) fn shares(fit: &Fit) -> Option<&'static str> {
+    (fit.plan.len() > 1).then_some(
+        "What a change saves and costs is the plan against itself without it, by rules: changes overlap, so that these do \
+         not add up.",
+    )
 }
 
 /// The place of a holder.

@@ -69,6 +69,9 @@ fn plan(page: &mut Page, fit: &Fit) {
         page.gap();
         page.paragraph("", 0, Role::Faint, &optimality);
     }
+    if let Some(shares) = say::shares(fit) {
+        page.paragraph("", 0, Role::Faint, shares);
+    }
     page.gap();
     for lever in &fit.plan {
         for line in lever.code.lines() {

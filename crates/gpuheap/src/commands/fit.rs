@@ -20,7 +20,7 @@ use crate::progress::Progress;
 const DISAGREES: u8 = 1;
 
 pub(super) fn run(arguments: &cli::Fit, own: &Own, color: Color) -> Result<ExitCode, Error> {
-    let mut progress = Progress::new(Path::new("trace"), output::is_quiet(&arguments.form));
+    let mut progress = Progress::long(Path::new("trace"), output::is_quiet(&arguments.form));
     let device = Device::find(&arguments.device, arguments.device_file.as_deref()).map_err(Error::Fit)?;
     // Settings that PyTorch refuses are told before minutes of tracing.
     gpuheap_fit::replay::config(arguments.conf.as_deref().unwrap_or("")).map_err(Error::Fit)?;

@@ -34,8 +34,9 @@ impl Planner<'_> {
     /// The chain of blocks of a combination, as it is and without treatments that are in doubt: rules for them are wrong by
     /// more than for the others, so that both are solved with a budget of their own.
     pub(super) fn chains(&self, candidate: &Candidate, scope: Scope) -> Vec<Chain> {
-        let plain = candidate.chain.without(&[Treatment::Selective, Treatment::Offload]);
-        let chain = if scope == Scope::Plain { &plain } else { &candidate.chain };
+        let possible = self.not_refused(&candidate.chain);
+        let plain = possible.without(&[Treatment::Selective, Treatment::Offload]);
+        let chain = if scope == Scope::Plain { &plain } else { &possible };
         let mut chains: Vec<Chain> = Vec::new();
         for without in &self.doubted {
             let chain = chain.without(without);
@@ -63,6 +64,8 @@ impl Planner<'_> {
         traits.extend(spec.chunks.map(|_| Trait::ChunkedLoss));
         traits.extend(spec.shard.map(|_| Trait::Shard));
         traits.extend(kinds.iter().map(|&kind| Trait::Treated(kind)));
-        Combination { spec, traits }
+        let levers = &self.prepared[spec.prepared].levers;
+        let traced = self.prepared.iter().position(|other| !other.is_base && other.levers == *levers);
+        Combination { spec, traced: traced.unwrap_or(spec.prepared), traits }
     }
 }

@@ -40,7 +40,7 @@ impl Planner<'_> {
     }
 
     /// The same trace with another number of micro-batches, or without a lever.
-    fn sibling(&self, index: usize, factor: u32, less: Option<&Lever>) -> Option<usize> {
+    pub(super) fn sibling(&self, index: usize, factor: u32, less: Option<&Lever>) -> Option<usize> {
         let levers: Vec<&Lever> = self.prepared[index].levers.iter().filter(|&lever| Some(lever) != less).collect();
         self.prepared
             .iter()
