@@ -87,6 +87,11 @@ impl Progress {
         self.doing = Some((line, Instant::now()));
     }
 
+    /// What a child said last.
+    pub(crate) fn last(&self) -> Option<String> {
+        self.doing.as_ref().map(|(line, _)| line.clone())
+    }
+
     /// A child says nothing: what it is waited for, and for how long.
     pub(crate) fn waiting(&mut self) {
         let Some((line, since)) = &self.doing else { return };
