@@ -1,6 +1,6 @@
 """Programs as people write them who have not read how `make()` should be: other orders, loaders, numbers that are read.
 
-    python support_fit_forms.py OUT_FOLDER NAME...
+python support_fit_forms.py OUT_FOLDER NAME...
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def averaged() -> Any:
         F.cross_entropy(model(batch[0]), batch[1]).backward()
         optimizer.step()
         with torch.no_grad():
-            for old, new in zip(average.parameters(), model.parameters()):
+            for old, new in zip(average.parameters(), model.parameters(), strict=True):
                 old.lerp_(new, 0.01)
 
     return {"model": model, "optimizer": _adam(model), "batch": _batch(), "step": step}

@@ -22,11 +22,12 @@ ERRORS = {
     "class_of_optimizer": ["is the class Adam", "Adam(model.parameters(), ...)"],
     "three_parts": ["needs a batch of two", "this batch is 3 parts", "loss(model, batch)"],
     "several_models": ["a list of models", "ModuleList"],
-    "two_devices": ["found two different devices", "support_fit_forms.py:", ".cuda()"],
+    "two_devices": ["device", "support_fit_forms.py:", ".cuda()"],
     "runs_dry": ["came to an end before two steps"],
 }
 OTHERS = (
-    "in_order", "three", "averaged", "logged", "distributions", "sparse", "packed", "packed_known", "spoken", "scripted",
+    "in_order", "three", "averaged", "logged", "distributions", "sparse", "packed", "packed_known", "spoken",
+    "scripted",
 )  # fmt: skip
 NAMES = (*OTHERS, *ALIKE, *ERRORS)
 

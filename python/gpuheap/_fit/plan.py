@@ -66,8 +66,8 @@ class Plan:
 
     @property
     def peak_from(self) -> str:
-        """What the peak is worked out from: ``trace`` if the program was traced as it will run, with the plan; ``rules``
-        if that was not possible."""
+        """What the peak is worked out from: ``trace`` of the program as it will run, with the plan, or ``rules`` where
+        that could not be traced."""
         return str(self._found.get("peak_from", "trace"))
 
     @property

@@ -23,9 +23,7 @@ _NAMES = {
 }
 
 
-def plan_for(
-    make: Callable[[], Any] | str, options: Mapping[str, Any], *, timeout: float | None = None
-) -> Plan:
+def plan_for(make: Callable[[], Any] | str, options: Mapping[str, Any], *, timeout: float | None = None) -> Plan:
     """Trace and plan; see :func:`gpuheap.fit` for the options.
 
     Raises:

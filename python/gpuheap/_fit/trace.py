@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from gpuheap._fit.errors import TraceError, place_of
+from gpuheap._fit.hints import hint_of
 from gpuheap._fit.pretend import Gpu
 
 __all__ = ["PHASES", "SCHEMA", "trace"]
@@ -97,45 +98,6 @@ def _ranks(levers: Sequence[Mapping[str, Any]]) -> range:
     """Ranks that differ: the stages of a pipeline. In other forms the first is as full as any."""
     shard = next((lever for lever in levers if lever.get("lever") == "shard"), None)
     return range(int(shard.get("gpus", 2)) if shard is not None and shard.get("form") == "pipeline" else 1)
-
-
-_HINTS = (
-    (
-        "found two different devices",
-        "The model and the batch are brought to the GPU; other tensors and models of the program, such as copies for "
-        "averages, are the program's to bring there: `.cuda()`.",
-    ),
-    (
-        "_nested_tensor",
-        "Nested tensors cannot be traced: give the loss a batch that is padded to its longest sample.",
-    ),
-    (
-        "shape_env must not be None",
-        "Nested tensors cannot be traced: give the loss a batch that is padded to its longest sample.",
-    ),
-    (
-        "opt_ready_stream && opt_parent_stream",
-        "An operator that PyTorch only compiles, such as `flex_attention`, cannot be traced: put "
-        "`scaled_dot_product_attention` in its place for the plan.",
-    ),
-    (
-        "'FakeTensor' object is not callable",
-        "A loss whose first parameter is called `model` gets the model and the batch; any other gets output and target.",
-    ),
-    (
-        "ProcessGroupNCCL is only supported with GPUs",
-        "Leave `init_process_group` and `DistributedDataParallel` out of make(): `gpuheap fit --gpus N` plans for several.",
-    ),
-    ("CUDA driver version is insufficient", "CUDA graphs and calls of the driver cannot be traced: leave them out of make()."),
-    ("UninitializedParameter", "Make lazy layers with their sizes, as `Linear(64, 10)` for `LazyLinear(10)`."),
-    ("SparseTensorImpl", "Sparse tensors in a batch or among parameters cannot be traced; sparse gradients can."),
-)
-"""What to do where PyTorch's own words do not say it: part of a message, and the hint."""
-
-
-def hint_of(message: str) -> str | None:
-    """What to do about an error of PyTorch's, if that is known."""
-    return next((hint for part, hint in _HINTS if part in message), None)
 
 
 def failed(what: str, error: BaseException, file: str | None) -> TraceError:
