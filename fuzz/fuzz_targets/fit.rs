@@ -3,7 +3,7 @@
 
 use gpuheap_fit::device::Device;
 use gpuheap_fit::plan::{Limits, variants};
-use gpuheap_fit::{FitOptions, Program, fit, trace};
+use gpuheap_fit::{FitOptions, Program, Verdict, fit, trace};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -14,18 +14,23 @@ fuzz_target!(|bytes: &[u8]| {
     };
     assert_eq!(Program::new(&trace).first_fault(), None);
     let variants = variants(vec![trace]).expect("one trace is like itself");
-    for gpus in [1, 2] {
+    for (gpus, budget) in [(1, 1 << 30), (1, 820 << 20), (2, 1 << 30)] {
         let options = FitOptions {
             device: Device::find("generic", None).expect("it is in the table"),
             calibration: None,
-            budget: Some(1 << 30),
+            budget: Some(budget),
             limits: Limits { gpus, ..Limits::default() },
-            front: true,
+            front: gpus == 1 && budget == 1 << 30,
             timelines: true,
         };
         if let Ok(answer) = fit(&variants, &options, &mut |_, _| {}) {
             assert!(answer.peak.low <= answer.peak.high);
             assert!(answer.step_us.is_finite());
+            assert!(answer.verdict != Verdict::Fits || answer.peak.high <= budget);
+            // The front falls on one side as it rises on the other.
+            for pair in answer.front.windows(2) {
+                assert!(pair[0].budget_bytes > pair[1].budget_bytes && pair[0].step_us < pair[1].step_us);
+            }
         }
     }
 });

@@ -58,6 +58,7 @@ class _Fit:
         allow: Sequence[str] = (),
         conf: str | None = None,
         front: bool = False,
+        timeout: float | None = None,
     ) -> Plan:
         """Trace a program, predict its peak, and find the fastest plan that keeps to the budget. Needs no GPU.
 
@@ -79,8 +80,10 @@ class _Fit:
                 ``"optimizer_state"``, ``"8bit"``, ``"4bit"``, and ``"accumulate"`` where batches are normalized.
             conf: settings of the allocator, as in ``PYTORCH_CUDA_ALLOC_CONF``; no others are tried then.
             front: whether to work out time against memory, too: ``plan.front``.
+            timeout: seconds that making and tracing the program may take each time; by default as long as it takes.
 
         Raises:
+            IsolateTimeout: one trace took longer than ``timeout``.
             Error: the program cannot be made or traced, or a setting makes no sense; the message says where and what
                 to do. A program that does not fit is no error: see ``plan.fits``.
 
@@ -100,7 +103,7 @@ class _Fit:
             "conf": conf,
             "front": front,
         }
-        plan = plan_for(make, options)
+        plan = plan_for(make, options, timeout=timeout)
         if verify:
             plan.verify(make)
         return plan

@@ -13,8 +13,10 @@ const TARGETS: [(&str, &str); 4] = [
     ("events", "`gpuheap-import` or `gpuheap-ledger`"),
     ("fit", "`gpuheap-fit`"),
 ];
-/// `import` and `explain` read the same kinds of files; for the others, they are bytes like any.
+/// Snapshots, which `import` and `explain` read; for `events` they are bytes like any.
 const SEEDS: &str = "fuzz/seeds/import";
+/// Traces of small models.
+const TRACES: &str = "fuzz/seeds/fit";
 
 /// Fuzzes `target` until `seconds` are over, a fault is found, or the user has seen enough.
 pub(crate) fn run(workspace: &Workspace, target: &str, seconds: Option<u64>) -> Result<(), Failure> {
@@ -34,8 +36,9 @@ pub(crate) fn run(workspace: &Workspace, target: &str, seconds: Option<u64>) -> 
     let mut command = workspace.command(tool);
     // Sanitizers need options of the compiler that are not stable.
     command.env("RUSTC_BOOTSTRAP", "1").args(["run", target, &corpus]);
-    if workspace.path(SEEDS).is_dir() {
-        command.arg(SEEDS);
+    let seeds = if target == "fit" { TRACES } else { SEEDS };
+    if workspace.path(seeds).is_dir() {
+        command.arg(seeds);
     }
     // An input that takes 10 s or 2 GiB is a fault.
     command.args(["--", "-timeout=10", "-rss_limit_mb=2048"]);

@@ -39,8 +39,10 @@ impl Progress {
     /// For work of minutes: where there is no terminal a line now and then says that it goes on. Nothing if `quiet`.
     pub(crate) fn long(path: &Path, quiet: bool) -> Self {
         let sparse = !quiet && !stderr().is_terminal();
-        let progress = Self::new(path, quiet);
-        Self { sparse, on: progress.on || sparse, ..progress }
+        let mut progress = Self::new(path, quiet);
+        progress.sparse = sparse;
+        progress.on |= sparse;
+        progress
     }
 
     /// Other work starts, on another file.
@@ -85,6 +87,11 @@ impl Progress {
             self.show(&line);
         }
         self.doing = Some((line, Instant::now()));
+    }
+
+    /// What a child said last.
+    pub(crate) fn last(&self) -> Option<String> {
+        self.doing.as_ref().map(|(line, _)| line.clone())
     }
 
     /// A child says nothing: what it is waited for, and for how long.

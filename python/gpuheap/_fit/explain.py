@@ -13,6 +13,7 @@ __all__ = ["explain", "head", "title"]
 _VERDICTS = {"fits": "FITS", "fits_with_spill": "FITS WITH SPILL", "does_not_fit": "DOES NOT FIT"}
 # What else is in a lever of a plan.
 _SAID_ELSEWHERE = ("lever", "modules", "keep", "saves_bytes", "costs_us", "what", "why", "code")
+_SHARES = "(each change: the plan against itself without it, by rules; they overlap and do not add up)"
 _WIDTH = 100
 _HOLDERS = 5
 
@@ -23,6 +24,8 @@ def head(found: Mapping[str, Any]) -> list[str]:
     budget = int(found.get("budget_bytes", 0))
     levers = found.get("plan", [])
     verdict = _VERDICTS.get(str(found.get("verdict")), str(found.get("verdict")))
+    if found.get("verdict") == "fits" and levers and found.get("peak_from") == "rules":
+        verdict = "FITS BY RULES"
     changes = f" with {len(levers)} change{'s' if len(levers) != 1 else ''}" if levers else " as it is"
     room = budget - int(peak.get("device_bytes", 0))
     if found.get("verdict") == "does_not_fit":
@@ -50,6 +53,8 @@ def explain(found: Mapping[str, Any], verified: Mapping[str, Any] | None = None)
             costs = float(lever.get("costs_us", 0.0)) / 1e3
             start = f"{_cut(title(lever), 44):<44}  {signed_bytes_text(-int(lever.get('saves_bytes', 0))):>10}  "
             lines.append(f"{start}{costs:>+7.1f} ms  {lever.get('why', '')}".rstrip())
+        if len(levers) > 1:
+            lines += textwrap.wrap(_SHARES, _WIDTH)
     holders = found.get("peak", {}).get("holders", [])[:_HOLDERS]
     if holders:
         lines += ["", "held at the peak"]

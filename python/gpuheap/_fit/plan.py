@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuheap._bytes import bytes_text
 from gpuheap._fit.explain import explain
 from gpuheap._fit.form import check, read
 from gpuheap.errors import Error
@@ -62,6 +63,12 @@ class Plan:
     def baseline(self) -> dict[str, Any]:
         """The same of the program as it is."""
         return dict(self._found.get("baseline", {}))
+
+    @property
+    def peak_from(self) -> str:
+        """What the peak is worked out from: ``trace`` of the program as it will run, with the plan, or ``rules`` where
+        that could not be traced."""
+        return str(self._found.get("peak_from", "trace"))
 
     @property
     def step_us(self) -> float:
@@ -138,6 +145,7 @@ class Plan:
         *,
         loss: Any = None,
         weigh: Callable[[Any], Any] | None = None,
+        force: bool = False,
     ) -> Applied:
         """Apply the plan to a program; see `docs/python/fit.md` for the loop.
 
@@ -146,13 +154,22 @@ class Plan:
             optimizer: its optimizer, before the first step.
             loss: as in :class:`gpuheap.Fit`; needed for ``applied.step``.
             weigh: what the mean loss of a part of a batch counts for, if that is neither its samples nor its labels.
+            force: also where the plan says that the program does not fit with it.
 
         Everything is checked before anything is changed.
 
         Raises:
-            Error: a lever does not suit the program; the message says why, and what to do.
+            Error: the plan does not fit, or a lever does not suit the program; the message says why, and what to do.
         """
         from gpuheap._fit.apply import apply
+
+        if self.verdict == "does_not_fit" and not force:
+            least = self.smallest_budget_bytes
+            smallest = f"; the smallest budget that works is {bytes_text(least)}" if least else ""
+            raise Error(
+                f"the program does not fit in {bytes_text(self.budget_bytes)} with this plan{smallest}",
+                "Plan for a larger budget or a smaller batch; `apply(..., force=True)` applies it all the same.",
+            )
 
         return apply(self.levers, model, optimizer, loss=loss, weigh=weigh)
 

@@ -23,7 +23,7 @@ _NAMES = {
 }
 
 
-def plan_for(make: Callable[[], Any] | str, options: Mapping[str, Any]) -> Plan:
+def plan_for(make: Callable[[], Any] | str, options: Mapping[str, Any], *, timeout: float | None = None) -> Plan:
     """Trace and plan; see :func:`gpuheap.fit` for the options.
 
     Raises:
@@ -41,7 +41,7 @@ def plan_for(make: Callable[[], Any] | str, options: Mapping[str, Any]) -> Plan:
         raise Error("this build of gpuheap cannot plan", "Install it anew: `pip install .` in its folder.")
     options.setdefault("timelines", True)
     # Tracing leaves torch without its devices, so that it is done in a process that does nothing else.
-    with Isolate(env={"CUDA_VISIBLE_DEVICES": ""}) as own:
+    with Isolate(env={"CUDA_VISIBLE_DEVICES": ""}, timeout=timeout) as own:
 
         def traced(levers: str, batch: int | None) -> str:
             return own.call(trace_of, make, batch, levers, source_of(make))

@@ -47,9 +47,7 @@ def reading(read: Callable[[Any], Any]) -> Iterator[None]:
                 "Use Tensor.cpu() to copy the tensor to host memory first."
             )
         if not force and self.requires_grad:
-            raise RuntimeError(
-                "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
-            )
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
         real = read(self)
         with torch._C._DisableTorchDispatch():
             return before["numpy"](real)

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from gpuheap._fit.errors import TraceError, place_of
+from gpuheap._fit.hints import hint_of
 from gpuheap._fit.pretend import Gpu
 
 __all__ = ["PHASES", "SCHEMA", "trace"]
@@ -111,4 +112,4 @@ def failed(what: str, error: BaseException, file: str | None) -> TraceError:
         text = []
     first = text[0] if text else ""
     message = f"{what}: {type(error).__name__}: {first}" if first else f"{what}: {type(error).__name__}"
-    return TraceError(f"{message}\n  at {place}" if place else message)
+    return TraceError(f"{message}\n  at {place}" if place else message, hint_of(first))

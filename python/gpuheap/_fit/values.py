@@ -237,7 +237,7 @@ def _own_line() -> str:
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if "/torch/" not in file and "/numpy/" not in file and "/gpuheap/_fit/" not in file and not file.startswith("<"):
+        if not any(part in file for part in ("/torch/", "/numpy/", "/gpuheap/_fit/")) and not file.startswith("<"):
             return f"{file}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return ""

@@ -102,6 +102,10 @@ pub(crate) struct Fit {
     #[arg(long, value_name = "PATH", conflicts_with = "traces")]
     pub(crate) keep_trace: Option<PathBuf>,
 
+    /// The most seconds that making and tracing the program may take each time [default: as long as it takes]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) timeout: Option<u64>,
+
     /// Read devices from this file, too: a JSON object of devices by name
     #[arg(long, value_name = "PATH")]
     pub(crate) device_file: Option<PathBuf>,

@@ -43,8 +43,8 @@ pub(super) fn run(path: &Path, arguments: &Check, own: &Own) -> Result<ExitCode,
         _ => None,
     });
     levers.retain(|lever| !matches!(lever, Lever::Spill { .. }));
-    let progress = Progress::new(path, arguments.format == Format::Json);
-    let python = Python { given: arguments.python.as_deref(), own };
+    let progress = Progress::long(path, arguments.format == Format::Json);
+    let python = Python { given: arguments.python.as_deref(), own, timeout: None };
     let options = FitOptions {
         device,
         calibration: None,

@@ -24,7 +24,11 @@ pub(super) fn run(arguments: &cli::Fit, own: &Own, color: Color) -> Result<ExitC
     let device = Device::find(&arguments.device, arguments.device_file.as_deref()).map_err(Error::Fit)?;
     // Settings that PyTorch refuses are told before minutes of tracing.
     gpuheap_fit::replay::config(arguments.conf.as_deref().unwrap_or("")).map_err(Error::Fit)?;
-    let python = Python { given: arguments.python.as_deref(), own };
+    let python = Python {
+        given: arguments.python.as_deref(),
+        own,
+        timeout: arguments.timeout.map(std::time::Duration::from_secs),
+    };
     if arguments.calibrate {
         calibrate::calibrate(&device, &python, &mut progress)?;
         if arguments.make.is_none() && arguments.traces.is_empty() {

@@ -33,6 +33,16 @@ pub(crate) enum ChildError {
         /// How to go on, if it said so.
         hint: Option<String>,
     },
+    /// The child took too long, and was ended.
+    #[error("{what}: it took more than {seconds} s{}", doing.as_ref().map_or_else(String::new, |doing| format!(" ({doing})")))]
+    Late {
+        /// What was tried.
+        what: String,
+        /// The limit.
+        seconds: u64,
+        /// What it was doing.
+        doing: Option<String>,
+    },
     /// Python runs, but has no gpuheap.
     #[error("`{}` has no gpuheap", path.display())]
     NoPackage {
@@ -59,6 +69,11 @@ impl ChildError {
                 "`{} -m pip install gpuheap` installs it there; or name another Python with `--python`",
                 path.display()
             )),
+            Self::Late { .. } => Some(
+                "a loop that ends by the value of a tensor never ends here: a trace has shapes and no data; or give it \
+                 longer with `--timeout`"
+                    .to_owned(),
+            ),
             Self::Failed { hint, .. } => hint.clone(),
             _ => None,
         }

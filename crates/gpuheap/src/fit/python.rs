@@ -39,6 +39,8 @@ pub(crate) struct Python<'a> {
     pub(crate) given: Option<&'a Path>,
     /// How this command was called.
     pub(crate) own: &'a Own,
+    /// How long a child may take; as long as it takes if unset.
+    pub(crate) timeout: Option<Duration>,
 }
 
 impl Python<'_> {
@@ -105,11 +107,17 @@ impl Python<'_> {
             drop(sender);
         }
         let (mut text, mut said): (Vec<u8>, Vec<String>) = (Vec::new(), Vec::new());
-        let mut ended: Option<Instant> = None;
+        let (started, mut ended) = (Instant::now(), None::<Instant>);
         // Both streams end with the program, unless it leaves processes behind that hold them.
         while ended.is_none_or(|ended| ended.elapsed() < GRACE) {
             if ended.is_none() && child.try_wait().map_err(failed)?.is_some() {
                 ended = Some(Instant::now());
+            }
+            if let Some(limit) = self.timeout.filter(|&limit| ended.is_none() && started.elapsed() > limit) {
+                // It may have ended by itself just now.
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(ChildError::Late { what: what.to_owned(), seconds: limit.as_secs(), doing: progress.last() });
             }
             match heard.recv_timeout(LOOK) {
                 Ok(Heard::Printed(printed)) => text = printed,
