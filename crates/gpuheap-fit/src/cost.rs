@@ -42,6 +42,8 @@ pub struct CostModel {
     host: Host,
     /// Whether a call is a copy over the link that runs beside other work, by call; empty where none does.
     beside: Vec<bool>,
+    /// Modules whose parts a backward pass runs again in the trace, whoever asked for that; by module.
+    again: Vec<bool>,
     /// For a trace with a selective checkpoint applied: see [`stored`].
     stored: f64,
     /// Parameters that the optimizer steps.
@@ -95,7 +97,8 @@ impl CostModel {
             call_us: trace.calls.iter().map(call_us).collect(),
             call_host: trace.calls.iter().map(|call| host.call(call.op, trace.inputs(call).len())).collect(),
             host,
-            stored: stored(trace),
+            again: run_again(trace),
+            stored: stored(trace, &run_again(trace)),
             parameters: stepped(trace),
             launch_us: device.launch_us.value.max(0.0),
             factor,
@@ -112,7 +115,7 @@ impl CostModel {
     /// The time of the events from `start` to `end`, as a step of their own.
     #[must_use]
     pub fn of(&self, program: &Program<'_>, start: usize, end: usize) -> StepTime {
-        let mut walk = Walk::new(program);
+        let mut walk = Walk::new(program, &self.again);
         self.think(&mut walk, host::STEP);
         self.follow(&mut walk, program, start, end);
         let busy = walk.queue.end() + program.extra_us.max(0.0);
@@ -166,8 +169,7 @@ impl CostModel {
                 walk.again += u32::from(pass == Pass::Recompute);
                 self.think(walk, host::MODULE);
                 // A second pass begins behind what counts as entering the block, so the first pays for both.
-                let own = program.runs.get(module as usize).copied().unwrap_or_default();
-                if pass == Pass::Forward && own != Run::Plain {
+                if pass == Pass::Forward && walk.begins(program.trace, module) {
                     self.think(walk, 2.0 * host::BLOCK);
                 }
             }
@@ -305,8 +307,13 @@ impl CostModel {
 }
 
 impl Walk {
-    fn new(program: &Program<'_>) -> Self {
+    fn new(program: &Program<'_>, again: &[bool]) -> Self {
         let mut runs = program.runs.clone();
+        for (run, &again) in runs.iter_mut().zip(again) {
+            if *run == Run::Plain && again {
+                *run = Run::Checkpointed;
+            }
+        }
         // A parent comes before its parts.
         for (index, module) in program.trace.modules.iter().enumerate() {
             let above = runs.get(module.parent as usize).copied().unwrap_or_default();
@@ -325,6 +332,34 @@ impl Walk {
             link_us: 0.0,
         }
     }
+
+    /// Whether a module is a block that is treated as such, and not a part of one.
+    fn begins(&self, trace: &Trace, module: u32) -> bool {
+        let run = |module: u32| self.runs.get(module as usize).copied().unwrap_or_default();
+        let above = trace.modules.get(module as usize).map_or(Run::Plain, |module| run(module.parent));
+        run(module) != Run::Plain && above == Run::Plain
+    }
+}
+
+/// Modules that a program checkpoints by itself: a backward pass enters what is in them again, and not them, since what it
+/// runs is what is behind entering them.
+fn run_again(trace: &Trace) -> Vec<bool> {
+    let mut entered = vec![false; trace.modules.len()];
+    for event in &trace.events {
+        if let Event::Enter(module, Pass::Recompute) = *event
+            && let Some(entered) = entered.get_mut(module as usize)
+        {
+            *entered = true;
+        }
+    }
+    let mut found = vec![false; trace.modules.len()];
+    for (module, _) in trace.modules.iter().zip(&entered).filter(|(_, entered)| **entered) {
+        let above = module.parent as usize;
+        if entered.get(above) == Some(&false) {
+            found[above] = true;
+        }
+    }
+    found
 }
 
 /// How many parameters an optimizer steps: those that gradients are made for.
@@ -345,23 +380,23 @@ fn stepped(trace: &Trace) -> f64 {
 
 /// Of the calls of selectively checkpointed modules that a trace was made with: those that a second pass does not show,
 /// for each that it does. It looks stored results up, and what a block does by itself looks like its backward pass.
-fn stored(trace: &Trace) -> f64 {
+fn stored(trace: &Trace, again: &[bool]) -> f64 {
     let selective = trace.applied.iter().any(|lever| matches!(lever, Lever::SelectiveCheckpoint { .. }));
     if !selective {
         return 0.0;
     }
     let program = Program::new(trace);
-    let runs = Walk::new(&program).runs;
-    let (mut first, mut second, mut again) = (0_u32, 0_u32, 0_u32);
+    let runs = Walk::new(&program, again).runs;
+    let (mut first, mut second, mut depth) = (0_u32, 0_u32, 0_u32);
     for event in &trace.events {
         match *event {
-            Event::Enter(_, Pass::Recompute) => again += 1,
-            Event::Leave(_, Pass::Recompute) => again = again.saturating_sub(1),
+            Event::Enter(_, Pass::Recompute) => depth += 1,
+            Event::Leave(_, Pass::Recompute) => depth = depth.saturating_sub(1),
             Event::Op(call) => {
                 let call = &trace.calls[call as usize];
                 if runs.get(call.module as usize) == Some(&Run::Selective) {
-                    second += u32::from(again > 0);
-                    first += u32::from(again == 0 && call.thread == 0);
+                    second += u32::from(depth > 0);
+                    first += u32::from(depth == 0 && call.thread == 0);
                 }
             }
             _ => {}
