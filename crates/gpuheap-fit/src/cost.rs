@@ -39,7 +39,8 @@ pub struct CostModel {
     call_us: Vec<f64>,
     /// What a call costs the program without what is around it, in calls of a small operator; by call.
     call_host: Vec<f64>,
-    host: Host,
+    /// Whether the program waits for what the device computed before, by call.
+    waits: Vec<bool>,
     /// Whether a call is a copy over the link that runs beside other work, by call; empty where none does.
     beside: Vec<bool>,
     /// Modules whose parts a backward pass runs again in the trace, whoever asked for that; by module.
@@ -91,12 +92,16 @@ impl CostModel {
         let call_us = |call: &Call| {
             if exchange::is(trace.op_name(call)) { exchange::us(call, device) } else { kernels.us(call) }
         };
+        let host_units = |call: &Call| {
+            let groups = if kernels.by_groups(call) { host::GROUPS } else { 0.0 };
+            host.call(call.op, trace.inputs(call).len()) + groups
+        };
         let beside = |call| offloads && kernels.crosses_link(call);
         Self {
             beside: if offloads { trace.calls.iter().map(beside).collect() } else { Vec::new() },
             call_us: trace.calls.iter().map(call_us).collect(),
-            call_host: trace.calls.iter().map(|call| host.call(call.op, trace.inputs(call).len())).collect(),
-            host,
+            call_host: trace.calls.iter().map(host_units).collect(),
+            waits: trace.calls.iter().map(|call| host.waits(call.op) || kernels.by_groups(call)).collect(),
             again: run_again(trace),
             stored: stored(trace, &run_again(trace)),
             parameters: stepped(trace),
@@ -192,7 +197,7 @@ impl CostModel {
     fn call(&self, walk: &mut Walk, trace: &Trace, call: u32) {
         self.begin_stepping(walk, trace.op_name(&trace.calls[call as usize]).contains("_fused_"));
         let index = call as usize;
-        let (op, thread) = (trace.calls[index].op, trace.calls[index].thread);
+        let thread = trace.calls[index].thread;
         let backward = walk.again == 0 && (thread != 0 || walk.phase == Phase::Backward);
         let mut units = self.call_host[index] + if backward { host::BACKWARD } else { host::FORWARD };
         // A backward pass itself has no hooks but those that fetch what was saved, which `HOOKED_AGAIN` has its share of.
@@ -208,7 +213,7 @@ impl CostModel {
         }
         let host_us = units * self.launch_us;
         let device_us = self.call_us[index];
-        if self.host.waits(op) {
+        if self.waits[index] {
             walk.queue.wait(host::WAIT * self.launch_us);
         }
         walk.host_us += host_us;

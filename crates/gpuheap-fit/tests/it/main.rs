@@ -7,6 +7,7 @@ mod devices;
 mod hostile;
 mod hostile_fits;
 mod model;
+mod operators;
 mod planner;
 mod sizes;
 mod timeline;
