@@ -39,9 +39,12 @@ pub struct CostModel {
     call_us: Vec<f64>,
     /// What a call costs the program without what is around it, in calls of a small operator; by call.
     call_host: Vec<f64>,
-    host: Host,
+    /// Whether the program waits for what the device computed before, by call.
+    waits: Vec<bool>,
     /// Whether a call is a copy over the link that runs beside other work, by call; empty where none does.
     beside: Vec<bool>,
+    /// Modules whose parts a backward pass runs again in the trace, whoever asked for that; by module.
+    again: Vec<bool>,
     /// For a trace with a selective checkpoint applied: see [`stored`].
     stored: f64,
     /// Parameters that the optimizer steps.
@@ -89,13 +92,18 @@ impl CostModel {
         let call_us = |call: &Call| {
             if exchange::is(trace.op_name(call)) { exchange::us(call, device) } else { kernels.us(call) }
         };
+        let host_units = |call: &Call| {
+            let groups = if kernels.by_groups(call) { host::GROUPS } else { 0.0 };
+            host.call(call.op, trace.inputs(call).len()) + groups
+        };
         let beside = |call| offloads && kernels.crosses_link(call);
         Self {
             beside: if offloads { trace.calls.iter().map(beside).collect() } else { Vec::new() },
             call_us: trace.calls.iter().map(call_us).collect(),
-            call_host: trace.calls.iter().map(|call| host.call(call.op, trace.inputs(call).len())).collect(),
-            host,
-            stored: stored(trace),
+            call_host: trace.calls.iter().map(host_units).collect(),
+            waits: trace.calls.iter().map(|call| host.waits(call.op) || kernels.by_groups(call)).collect(),
+            again: run_again(trace),
+            stored: stored(trace, &run_again(trace)),
             parameters: stepped(trace),
             launch_us: device.launch_us.value.max(0.0),
             factor,
@@ -112,7 +120,7 @@ impl CostModel {
     /// The time of the events from `start` to `end`, as a step of their own.
     #[must_use]
     pub fn of(&self, program: &Program<'_>, start: usize, end: usize) -> StepTime {
-        let mut walk = Walk::new(program);
+        let mut walk = Walk::new(program, &self.again);
         self.think(&mut walk, host::STEP);
         self.follow(&mut walk, program, start, end);
         let busy = walk.queue.end() + program.extra_us.max(0.0);
@@ -166,8 +174,7 @@ impl CostModel {
                 walk.again += u32::from(pass == Pass::Recompute);
                 self.think(walk, host::MODULE);
                 // A second pass begins behind what counts as entering the block, so the first pays for both.
-                let own = program.runs.get(module as usize).copied().unwrap_or_default();
-                if pass == Pass::Forward && own != Run::Plain {
+                if pass == Pass::Forward && walk.begins(program.trace, module) {
                     self.think(walk, 2.0 * host::BLOCK);
                 }
             }
@@ -190,7 +197,7 @@ impl CostModel {
     fn call(&self, walk: &mut Walk, trace: &Trace, call: u32) {
         self.begin_stepping(walk, trace.op_name(&trace.calls[call as usize]).contains("_fused_"));
         let index = call as usize;
-        let (op, thread) = (trace.calls[index].op, trace.calls[index].thread);
+        let thread = trace.calls[index].thread;
         let backward = walk.again == 0 && (thread != 0 || walk.phase == Phase::Backward);
         let mut units = self.call_host[index] + if backward { host::BACKWARD } else { host::FORWARD };
         // A backward pass itself has no hooks but those that fetch what was saved, which `HOOKED_AGAIN` has its share of.
@@ -206,7 +213,7 @@ impl CostModel {
         }
         let host_us = units * self.launch_us;
         let device_us = self.call_us[index];
-        if self.host.waits(op) {
+        if self.waits[index] {
             walk.queue.wait(host::WAIT * self.launch_us);
         }
         walk.host_us += host_us;
@@ -305,8 +312,13 @@ impl CostModel {
 }
 
 impl Walk {
-    fn new(program: &Program<'_>) -> Self {
+    fn new(program: &Program<'_>, again: &[bool]) -> Self {
         let mut runs = program.runs.clone();
+        for (run, &again) in runs.iter_mut().zip(again) {
+            if *run == Run::Plain && again {
+                *run = Run::Checkpointed;
+            }
+        }
         // A parent comes before its parts.
         for (index, module) in program.trace.modules.iter().enumerate() {
             let above = runs.get(module.parent as usize).copied().unwrap_or_default();
@@ -325,6 +337,34 @@ impl Walk {
             link_us: 0.0,
         }
     }
+
+    /// Whether a module is a block that is treated as such, and not a part of one.
+    fn begins(&self, trace: &Trace, module: u32) -> bool {
+        let run = |module: u32| self.runs.get(module as usize).copied().unwrap_or_default();
+        let above = trace.modules.get(module as usize).map_or(Run::Plain, |module| run(module.parent));
+        run(module) != Run::Plain && above == Run::Plain
+    }
+}
+
+/// Modules that a program checkpoints by itself: a backward pass enters what is in them again, and not them, since what it
+/// runs is what is behind entering them.
+fn run_again(trace: &Trace) -> Vec<bool> {
+    let mut entered = vec![false; trace.modules.len()];
+    for event in &trace.events {
+        if let Event::Enter(module, Pass::Recompute) = *event
+            && let Some(entered) = entered.get_mut(module as usize)
+        {
+            *entered = true;
+        }
+    }
+    let mut found = vec![false; trace.modules.len()];
+    for (module, _) in trace.modules.iter().zip(&entered).filter(|(_, entered)| **entered) {
+        let above = module.parent as usize;
+        if entered.get(above) == Some(&false) {
+            found[above] = true;
+        }
+    }
+    found
 }
 
 /// How many parameters an optimizer steps: those that gradients are made for.
@@ -345,23 +385,23 @@ fn stepped(trace: &Trace) -> f64 {
 
 /// Of the calls of selectively checkpointed modules that a trace was made with: those that a second pass does not show,
 /// for each that it does. It looks stored results up, and what a block does by itself looks like its backward pass.
-fn stored(trace: &Trace) -> f64 {
+fn stored(trace: &Trace, again: &[bool]) -> f64 {
     let selective = trace.applied.iter().any(|lever| matches!(lever, Lever::SelectiveCheckpoint { .. }));
     if !selective {
         return 0.0;
     }
     let program = Program::new(trace);
-    let runs = Walk::new(&program).runs;
-    let (mut first, mut second, mut again) = (0_u32, 0_u32, 0_u32);
+    let runs = Walk::new(&program, again).runs;
+    let (mut first, mut second, mut depth) = (0_u32, 0_u32, 0_u32);
     for event in &trace.events {
         match *event {
-            Event::Enter(_, Pass::Recompute) => again += 1,
-            Event::Leave(_, Pass::Recompute) => again = again.saturating_sub(1),
+            Event::Enter(_, Pass::Recompute) => depth += 1,
+            Event::Leave(_, Pass::Recompute) => depth = depth.saturating_sub(1),
             Event::Op(call) => {
                 let call = &trace.calls[call as usize];
                 if runs.get(call.module as usize) == Some(&Run::Selective) {
-                    second += u32::from(again > 0);
-                    first += u32::from(again == 0 && call.thread == 0);
+                    second += u32::from(depth > 0);
+                    first += u32::from(depth == 0 && call.thread == 0);
                 }
             }
             _ => {}

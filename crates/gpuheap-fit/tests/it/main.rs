@@ -8,6 +8,7 @@ mod devices;
 mod hostile;
 mod hostile_fits;
 mod model;
+mod operators;
 mod planner;
 mod sizes;
 mod timeline;
