@@ -18,16 +18,16 @@ Seen operator by operator on an H200 with cuDNN 9.19, in fp32 (as TF32, PyTorch'
   larger filters over pictures are computed with channels first.
 - With channels last, depthwise filters larger than 5 x 5 have no kernel in fp32 for the gradient of the filter:
   each channel is a group, and padded by itself.
-- Kernels in fp32 write their results with channels first where that costs little beside the sums: where few numbers
-  are summed for each result, over many results that lie together; where few filters leave tiles half empty; and for 1 x 1
+- Kernels in fp32 write their results with channels first where that costs little beside the sums: where few numbers are
+  summed for each result, over many results that lie together; where few filters leave tiles half empty; and for 1 x 1
   filters in three dimensions.
 - Signals of one channel, strided 1 x 1 filters over few channels, and small filters over few channels in fp32, have
   kernels that take memory as it lies.
 - Where the output has one position, gradients are products of matrices as they lie.
 - A product for each sample reads the filter anew for each: with a filter of 4 MiB and more the input's gradient is made
   by a kernel for all samples, from channels last.
-- Dilated filters have fewer kernels. Tiles of their gradient are not shared out; where a filter's positions are far apart
-  (12 and more; up to 4 is near) the sum has eight parts, and results are written with channels first.
+- Dilated filters have fewer kernels. Tiles of their gradient are not shared out; where a filter's positions are far
+  apart (12 and more; up to 4 is near) the sum has eight parts, and results are written with channels first.
 
 A few kernels need up to 8 MiB more where tiles do not fill the multiprocessors evenly; that is left out.
 """
