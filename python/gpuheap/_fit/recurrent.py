@@ -20,8 +20,11 @@ __all__ = ["backward", "forward", "recurring", "run"]
 _aten = torch.ops.aten
 _MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
 _LSTM = 2
-_UNITS = {0: 1, 1: 1, 2: 5, 3: 5}
+_GRU = 3
+_UNITS = {0: 1, 1: 1, 2: 5, 3: 6}
 """Numbers that a cell keeps for each of its outputs: its gates, and its state."""
+_AREA = 8 << 20
+"""Bytes that a layer's product in one direction works in."""
 
 
 @contextmanager
@@ -117,7 +120,7 @@ def _layer(gpu: Gpu, name: str, function: Callable[..., Any]) -> Callable[..., A
 
 
 _dropout_states: list[Any] = []
-_STATE_OF_A_PROCESSOR = 311_296
+_STATE_OF_A_PROCESSOR = 49_152
 """Bytes of the random states of dropout, for each multiprocessor."""
 
 
@@ -154,14 +157,32 @@ def _reserve(args: Sequence[Any], *, shift: int = 0) -> int:
     steps, _, hidden, cells, units, dropout = _figures(args, shift=shift)
     layers = args[9 + shift]
     both = cells // layers
-    between = (layers - 1) * both * (2 if dropout else 1)
-    return int(steps * hidden * (cells * units + between) * args[0].element_size())
+    between = steps * hidden * (layers - 1) * both
+    # Of what is dropped, two bits for each number.
+    dropped = between // 4 if dropout else 0
+    return int((steps * hidden * cells * units + between) * args[0].element_size() + dropped)
 
 
 def _workspace(args: Sequence[Any], *, shift: int = 0) -> int:
-    """Bytes of scratch memory; the two directions of a layer use the same."""
-    steps, samples, hidden, _, units, _ = _figures(args, shift=shift)
-    return int((steps + 2 * samples) * hidden * args[9 + shift] * units * args[0].element_size() + 512)
+    """Bytes of scratch memory, to the byte for the layers of `gpu/fit_cases.py`, in one and in both directions.
+
+    The weights once more, an area for each product, what goes into gates for all steps of a layer and its results for
+    the next, the input once or twice, and some state for each sample. Of RNNs in bf16 it is more than they take.
+    """
+    steps, samples, hidden, cells, _, _ = _figures(args, shift=shift)
+    mode, layers, train = args[6 + shift], args[9 + shift], args[12 + shift]
+    both = cells // layers
+    element = args[0].element_size()
+    weights = sum(one.numel() for one in args[1] if one.dim() > 1) * element
+    if mode == _LSTM:
+        # Gradients of both directions are kept beside each other; whether that is more over several layers, nobody saw.
+        gates, inputs, states = both * (3 + layers) + 6 * (both - 1), 1, 10 * cells + 4 * (both - 1)
+    elif mode == _GRU:
+        gates, inputs, states = both * (3 + layers), 2 if train else 1, 5 * cells + 3 * (layers - 1) * both
+    else:
+        gates, inputs, states = 7 * cells, 2, 6 * cells
+    taken = (steps * gates + samples * states) * hidden + args[0].numel() * inputs
+    return int(taken * element + weights + cells * _AREA + 512)
 
 
 def run(mode: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
