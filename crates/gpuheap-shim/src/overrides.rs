@@ -6,7 +6,8 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use gpuheap_cuda::raw::{
     AccessDesc, AllocNodeParams, AllocationHandle, AllocationProp, Array, Array3dDesc, ArrayDesc, Code, Context,
-    DeviceId, DevicePtr, ExternalMemory, Graph, GraphExec, GraphNode, IpcHandle, MemoryPool, MipmappedArray, PoolProps, Stream,
+    DeviceId, DevicePtr, ExternalMemory, Graph, GraphExec, GraphNode, IpcHandle, MemoryPool, MipmappedArray, PoolProps,
+    Stream,
 };
 
 use crate::around::around;
