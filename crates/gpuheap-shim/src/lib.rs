@@ -99,7 +99,8 @@
 //! L1 to L6 and L9 are the command's part, C6 the library's for NVML. Open: I5 (peers are replayed as they were enabled
 //! for converted memory, not tried on two devices), I7. `cuGraphLaunch` takes memory of graphs without being seen: the
 //! figure is read from the driver when something else is counted. Pools shrink at synchronisations, likewise. Contexts, modules and libraries' tables are not charged. Small
-//! allocations, pools and arrays do not move. A context that is not primary is waited for if it ever allocated; memory of a
+//! allocations, pools and arrays do not move. Contexts that are not primary are waited for, those of parts of
+//! a device with it; memory of a
 //! device without a primary context does not move.
 #![cfg(target_os = "linux")]
 #![expect(unsafe_code, reason = "C functions are exported, and the driver's are called")]

@@ -169,6 +169,14 @@ overrides! {
     cuDevicePrimaryCtxRelease_v2(device: DeviceId) => contexts::release;
     cuDevicePrimaryCtxReset(device: DeviceId) => contexts::reset;
     cuDevicePrimaryCtxReset_v2(device: DeviceId) => contexts::reset;
+    cuCtxCreate(context: *mut Context, flags: c_uint, device: DeviceId) => contexts::create;
+    cuCtxCreate_v2(context: *mut Context, flags: c_uint, device: DeviceId) => contexts::create;
+    cuCtxCreate_v3(
+        context: *mut Context, affinity: *mut c_void, count: c_int, flags: c_uint, device: DeviceId,
+    ) => contexts::create_with_affinity;
+    cuCtxCreate_v4(context: *mut Context, params: *mut c_void, flags: c_uint, device: DeviceId)
+        => contexts::create_with_params;
+    cuCtxFromGreenCtx(context: *mut Context, part: *mut c_void) => contexts::of_part;
     cuCtxDestroy(context: Context) => contexts::destroy;
     cuCtxDestroy_v2(context: Context) => contexts::destroy;
 
