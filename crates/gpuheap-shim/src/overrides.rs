@@ -11,7 +11,9 @@ use gpuheap_cuda::raw::{
 };
 
 use crate::around::around;
-use crate::{contexts, graphs, ipc, linear, ordered, others, paging, pointers, real, resolve, sizes, submissions};
+use crate::{
+    contexts, graphs, ipc, linear, ordered, others, paging, pins, pointers, real, resolve, sizes, submissions,
+};
 
 /// All functions of this library that stand for one of the driver, by the symbols that are exported. A function's place
 /// here is its number.
@@ -129,6 +131,9 @@ overrides! {
     cuIpcOpenMemHandle_v2(address: *mut DevicePtr, handle: IpcHandle, flags: c_uint) => ipc::open;
     cuIpcCloseMemHandle(address: DevicePtr) => ipc::close;
     cuMemGetAddressRange_v2(start: *mut DevicePtr, bytes: *mut usize, address: DevicePtr) => pointers::range;
+    cuMemGetHandleForAddressRange(handle: *mut c_void, address: DevicePtr, bytes: usize, kind: c_uint, flags: u64)
+        => pins::handle_of_range;
+    cuPointerSetAttribute(value: *const c_void, attribute: c_uint, address: DevicePtr) => pins::set_attribute;
     cuPointerGetAttribute(value: *mut c_void, attribute: c_uint, address: DevicePtr) => pointers::attribute;
     cuPointerGetAttributes(
         count: c_uint, attributes: *const c_uint, values: *const *mut c_void, address: DevicePtr,

@@ -163,6 +163,34 @@ fn a_context_that_never_allocated_is_waited_for_as_well() {
     program.end();
 }
 
+/// Of what is registered with another device somebody else knows where it is.
+#[test]
+fn what_is_registered_stays_on_its_device() {
+    let registered = (36 + 4) * MIB;
+    for budget in [None, Some(45 * MIB)] {
+        let rig = Rig::new();
+        let settings: Vec<(&str, String)> = budget
+            .map(|bytes| [("GPUHEAP_BUDGET", bytes.to_string()), ("GPUHEAP_SPILL", (64 * MIB).to_string())])
+            .into_iter()
+            .flatten()
+            .collect();
+        let mut program = Program::start(&rig, "sleeps", &settings);
+        program.tell("h");
+        assert_eq!(program.said("looked at 7"), ["descriptor: 801"]);
+        // What the driver refused is not registered.
+        let slept = program.done(yields(0, false));
+        assert_eq!((slept.bytes, slept.host), (SMALL, MOVABLE));
+        program.tell("p");
+        assert_eq!(program.said("looked at 7"), ["synchronous: 0", "synchronous: 0"]);
+        let slept = program.done(yields(0, false));
+        // What was on the host came to the device first, and other memory made room.
+        assert_eq!((slept.bytes, slept.host), (SMALL + registered, MOVABLE - registered), "{budget:?}");
+        program.tell("");
+        assert_eq!(program.said("looked at 7"), Vec::<String>::new());
+        program.end();
+    }
+}
+
 #[test]
 fn some_of_it_may_stay() {
     let rig = Rig::new();
