@@ -219,6 +219,10 @@ pub mod pointer_attribute {
     pub const DEVICE_POINTER: u32 = 3;
     /// The address by which the host reaches it.
     pub const HOST_POINTER: u32 = 4;
+    /// Tokens by which other drivers find the memory.
+    pub const P2P_TOKENS: u32 = 5;
+    /// Whether operations on it are synchronous.
+    pub const SYNC_MEMOPS: u32 = 6;
     /// A number that no other allocation of the process has.
     pub const BUFFER_ID: u32 = 7;
     /// Whether it is managed memory.

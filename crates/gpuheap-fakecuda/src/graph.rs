@@ -46,12 +46,7 @@ pub(crate) struct KernelNode {
 }
 
 impl KernelNode {
-    pub(crate) fn new(
-        function: raw::Function,
-        size: ([u32; 3], [u32; 3]),
-        values: Vec<u8>,
-        offsets: &[usize],
-    ) -> Self {
+    pub(crate) fn new(function: raw::Function, size: ([u32; 3], [u32; 3]), values: Vec<u8>, offsets: &[usize]) -> Self {
         let start = values.as_ptr().expose_provenance();
         Self { function, size, values, pointers: offsets.iter().map(|offset| start + offset).collect() }
     }

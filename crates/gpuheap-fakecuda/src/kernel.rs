@@ -276,7 +276,8 @@ fn launch(
     });
     state.submit(stream, Vec::new(), Some(work))?;
     let origin = state.streams[&stream].capture;
-    if let Some(captured) = origin.and_then(|origin| state.streams.get_mut(&origin)).map(|origin| &mut origin.captured) {
+    if let Some(captured) = origin.and_then(|origin| state.streams.get_mut(&origin)).map(|origin| &mut origin.captured)
+    {
         let node = KernelNode::new(function, (grid, block), kept, &places);
         captured.kernels.push((captured.work.len() - 1, Arc::new(node)));
     }

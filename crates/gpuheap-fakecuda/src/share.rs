@@ -92,6 +92,15 @@ exports! {
         Ok(())
     }
 
+    fn cuPointerSetAttribute(value: *const c_void, attribute: c_uint, address: DevicePtr) {
+        let state = ready()?;
+        // Operations are synchronous: they are in order here in any case.
+        if value.is_null() || attribute != raw::pointer_attribute::SYNC_MEMOPS {
+            return Err(Code::INVALID_VALUE);
+        }
+        state.pointer(raw::pointer_attribute::MEMORY_TYPE, address.0).map(drop)
+    }
+
     fn cuPointerGetAttributes(
         count: c_uint, attributes: *const c_uint, data: *const *mut c_void, address: DevicePtr,
     ) {

@@ -147,6 +147,11 @@ impl Chunk {
         self.inner().is_pinned = true;
     }
 
+    /// Lets it move again.
+    pub(crate) fn unpin(&self) {
+        self.inner().is_pinned = false;
+    }
+
     /// Keeps it on its device from now on, if it is there; gives the driver's handle of it then.
     pub(crate) fn pin_on_device(&self) -> Option<AllocationHandle> {
         let mut inner = self.inner();

@@ -1,6 +1,6 @@
-//! Contexts take along what was allocated in them.
+//! Contexts: who may have work under way, and what they take along when they end.
 
-use std::ffi::c_uint;
+use std::ffi::{c_int, c_uint, c_void};
 
 use gpuheap_cuda::raw::{Code, Context, DeviceId};
 
@@ -31,6 +31,47 @@ pub(crate) fn reset(call: Call<'_>, device: DeviceId) -> Code {
     let code = call();
     if code.is_success() {
         forget(device);
+    }
+    code
+}
+
+/// Work in it may reach memory of other contexts on the device, whatever it allocates itself: it is waited for from now on.
+pub(crate) fn create(call: Call<'_>, context: *mut Context, _flags: c_uint, _device: DeviceId) -> Code {
+    created(call, context)
+}
+
+pub(crate) fn create_with_affinity(
+    call: Call<'_>,
+    context: *mut Context,
+    _affinity: *mut c_void,
+    _count: c_int,
+    _flags: c_uint,
+    _device: DeviceId,
+) -> Code {
+    created(call, context)
+}
+
+pub(crate) fn create_with_params(
+    call: Call<'_>,
+    context: *mut Context,
+    _params: *mut c_void,
+    _flags: c_uint,
+    _device: DeviceId,
+) -> Code {
+    created(call, context)
+}
+
+/// A part of a device as a context.
+pub(crate) fn of_part(call: Call<'_>, context: *mut Context, _part: *mut c_void) -> Code {
+    created(call, context)
+}
+
+fn created(call: Call<'_>, context: *mut Context) -> Code {
+    let code = call();
+    if code.is_success()
+        && let Some(context) = result(context)
+    {
+        state::get().note_context(context.0);
     }
     code
 }

@@ -22,6 +22,8 @@ pub(crate) const UNIT: usize = 2 << 20;
 pub(crate) const PIECE: usize = 32 << 20;
 /// Whether physical memory of a device can be passed on as a descriptor of a file.
 const DESCRIPTORS: Attribute = Attribute(103);
+/// Whether network cards can reach memory that is mapped.
+const RDMA: Attribute = Attribute(110);
 
 /// One allocation.
 #[derive(Debug)]
@@ -55,6 +57,8 @@ pub(crate) struct Table {
     peers: BTreeSet<(DeviceId, DeviceId)>,
     /// By device, what its memory can be passed on as, as far as is known.
     handle_types: BTreeMap<DeviceId, u32>,
+    /// By device, whether network cards can reach it, likewise.
+    rdma: BTreeMap<DeviceId, u8>,
     /// Freed while a graph was being recorded, when nobody may wait for a device.
     late: Vec<(usize, Converted)>,
 }
@@ -200,6 +204,16 @@ fn handle_types(moving: &Moving, device: DeviceId) -> u32 {
     })
 }
 
+/// Whether memory of a device is to be such that other devices of the machine may read it.
+fn rdma(moving: &Moving, device: DeviceId) -> u8 {
+    let known = lock(&state::get().converted).rdma.get(&device).copied();
+    known.unwrap_or_else(|| {
+        let can = moving.device(device).and_then(|device| device.attribute(RDMA)).is_ok_and(|can| can != 0);
+        lock(&state::get().converted).rdma.insert(device, u8::from(can));
+        u8::from(can)
+    })
+}
+
 /// All chunks of all of them.
 pub(crate) fn chunks() -> Vec<Arc<Chunk>> {
     let table = lock(&state::get().converted);
@@ -261,10 +275,17 @@ impl Converted {
         let mut prop = AllocationProp::at(MemLocation { kind: location::DEVICE, id: self.device });
         // So that other processes can have it: `cuIpcGetMemHandle` is for memory of `cuMemAlloc`, and this is to be such.
         prop.handle_types = handle_types(moving, self.device);
+        // And so that network cards can reach it, as they reach memory of `cuMemAlloc`.
+        prop.rdma = rdma(moving, self.device);
         let mut filled = 0;
         while filled < self.bytes {
             let bytes = PIECE.min(self.bytes - filled);
             let piece = match Chunk::new(moving, bytes, prop, Kind::Linear) {
+                Err(Code::NOT_SUPPORTED | Code::NOT_PERMITTED | Code::INVALID_VALUE) if prop.rdma != 0 => {
+                    lock(&state::get().converted).rdma.insert(self.device, 0);
+                    prop.rdma = 0;
+                    continue;
+                }
                 // Some sandboxes have the devices and not the descriptors.
                 Err(Code::NOT_SUPPORTED | Code::NOT_PERMITTED) if prop.handle_types != 0 => {
                     lock(&state::get().converted).handle_types.insert(self.device, 0);

@@ -30,6 +30,7 @@
 //! | `sleep`, `control` | going to sleep and waking up; the thread that is asked for it |
 //! | `placement`, `feedback`, `passes` | which chunks are on the device when not all can be; whether that was of use; how often kernels read |
 //! | `swap` | chunks that come and go within a step: its period, what is used in it, the plan, following it; chunks that kernels want |
+//! | `pins` | memory that stays on its device, as others know where it is |
 //! | `ipc` | sharing converted memory with other processes of the run |
 //! | `real` | the driver behind: its handle, its functions, its answers to small questions |
 //! | `resolve` | `cuGetProcAddress` |
@@ -86,7 +87,7 @@
 //! | S6 fork | `state`: given up in the child, which gets a slot of its own |
 //! | S7, S8, S12, S13 killed processes, exec, namespaces | `ledger`, `gpuheap_ledger::identity`: a slot is written by its owner alone |
 //! | I1 `cuIpcGetMemHandle` of what is no memory of the driver's `cuMemAlloc` | `ipc`: a handle of our own; what is on the host comes back first |
-//! | I2 what is passed on or registered stays | `chunks`: pinned by export and multicast, `ipc`: by a handle. Open: `cuMemHostRegister` and RDMA of chunks |
+//! | I2 what is passed on or registered stays | `chunks`: pinned by export and multicast, `ipc`: by a handle, `pins`: by a descriptor of its range, tokens or synchronous operations, which is what registers memory with network cards. `cuMemHostRegister` is of the host's memory, which never moves |
 //! | S9, S10, S11 exit, panics, messages | nothing has a destructor; panics end in the driver's call; nothing is printed |
 //!
 //! | S1 unmapping while kernels run | `quiet`: nothing moves before the gate is closed and the devices are idle |
@@ -99,7 +100,8 @@
 //! L1 to L6 and L9 are the command's part, C6 the library's for NVML. Open: I5 (peers are replayed as they were enabled
 //! for converted memory, not tried on two devices), I7. `cuGraphLaunch` takes memory of graphs without being seen: the
 //! figure is read from the driver when something else is counted. Pools shrink at synchronisations, likewise. Contexts, modules and libraries' tables are not charged. Small
-//! allocations, pools and arrays do not move. A context that is not primary is waited for if it ever allocated; memory of a
+//! allocations, pools and arrays do not move. Contexts that are not primary are waited for, those of parts of
+//! a device with it; memory of a
 //! device without a primary context does not move.
 #![cfg(target_os = "linux")]
 #![expect(unsafe_code, reason = "C functions are exported, and the driver's are called")]
@@ -130,6 +132,7 @@ mod overrides;
 mod paging;
 mod parameters;
 mod passes;
+mod pins;
 mod placement;
 mod pointers;
 mod pool;

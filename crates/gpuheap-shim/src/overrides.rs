@@ -6,11 +6,14 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use gpuheap_cuda::raw::{
     AccessDesc, AllocNodeParams, AllocationHandle, AllocationProp, Array, Array3dDesc, ArrayDesc, Code, Context,
-    DeviceId, DevicePtr, ExternalMemory, Graph, GraphExec, GraphNode, IpcHandle, MemoryPool, MipmappedArray, PoolProps, Stream,
+    DeviceId, DevicePtr, ExternalMemory, Graph, GraphExec, GraphNode, IpcHandle, MemoryPool, MipmappedArray, PoolProps,
+    Stream,
 };
 
 use crate::around::around;
-use crate::{contexts, graphs, ipc, linear, ordered, others, paging, pointers, real, resolve, sizes, submissions};
+use crate::{
+    contexts, graphs, ipc, linear, ordered, others, paging, pins, pointers, real, resolve, sizes, submissions,
+};
 
 /// All functions of this library that stand for one of the driver, by the symbols that are exported. A function's place
 /// here is its number.
@@ -128,6 +131,9 @@ overrides! {
     cuIpcOpenMemHandle_v2(address: *mut DevicePtr, handle: IpcHandle, flags: c_uint) => ipc::open;
     cuIpcCloseMemHandle(address: DevicePtr) => ipc::close;
     cuMemGetAddressRange_v2(start: *mut DevicePtr, bytes: *mut usize, address: DevicePtr) => pointers::range;
+    cuMemGetHandleForAddressRange(handle: *mut c_void, address: DevicePtr, bytes: usize, kind: c_uint, flags: u64)
+        => pins::handle_of_range;
+    cuPointerSetAttribute(value: *const c_void, attribute: c_uint, address: DevicePtr) => pins::set_attribute;
     cuPointerGetAttribute(value: *mut c_void, attribute: c_uint, address: DevicePtr) => pointers::attribute;
     cuPointerGetAttributes(
         count: c_uint, attributes: *const c_uint, values: *const *mut c_void, address: DevicePtr,
@@ -168,6 +174,14 @@ overrides! {
     cuDevicePrimaryCtxRelease_v2(device: DeviceId) => contexts::release;
     cuDevicePrimaryCtxReset(device: DeviceId) => contexts::reset;
     cuDevicePrimaryCtxReset_v2(device: DeviceId) => contexts::reset;
+    cuCtxCreate(context: *mut Context, flags: c_uint, device: DeviceId) => contexts::create;
+    cuCtxCreate_v2(context: *mut Context, flags: c_uint, device: DeviceId) => contexts::create;
+    cuCtxCreate_v3(
+        context: *mut Context, affinity: *mut c_void, count: c_int, flags: c_uint, device: DeviceId,
+    ) => contexts::create_with_affinity;
+    cuCtxCreate_v4(context: *mut Context, params: *mut c_void, flags: c_uint, device: DeviceId)
+        => contexts::create_with_params;
+    cuCtxFromGreenCtx(context: *mut Context, part: *mut c_void) => contexts::of_part;
     cuCtxDestroy(context: Context) => contexts::destroy;
     cuCtxDestroy_v2(context: Context) => contexts::destroy;
 

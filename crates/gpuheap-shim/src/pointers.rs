@@ -5,7 +5,7 @@ use std::ffi::{c_uint, c_void};
 use gpuheap_cuda::raw::{Code, DevicePtr, memory_type, pointer_attribute};
 
 use crate::around::Call;
-use crate::{converted, ipc, moving, paging};
+use crate::{converted, ipc, moving, paging, pins};
 
 pub(crate) fn range(call: Call<'_>, start: *mut DevicePtr, bytes: *mut usize, address: DevicePtr) -> Code {
     let Some((found, size)) = whole(address) else { return call() };
@@ -15,6 +15,11 @@ pub(crate) fn range(call: Call<'_>, start: *mut DevicePtr, bytes: *mut usize, ad
 }
 
 pub(crate) fn attribute(call: Call<'_>, value: *mut c_void, attribute: c_uint, address: DevicePtr) -> Code {
+    if attribute == pointer_attribute::P2P_TOKENS {
+        // Another driver will find the memory by them.
+        let (start, bytes) = whole(address).unwrap_or((address, 1));
+        return pins::for_others(call, start, bytes);
+    }
     let code = call();
     if code.is_success() && moving::is_wanted() {
         correct(value, attribute, address);

@@ -4,9 +4,17 @@
 //! move, so it may be a little wrong and has to be cheap: a touch is a few loads and stores without a locked
 //! instruction. Of touches of one chunk by several threads in the same moment some are lost.
 
+// By their paths, since the benchmark takes this file in by its own.
+#[path = "temperature/counts.rs"]
+mod counts;
+#[path = "temperature/numbers.rs"]
+mod numbers;
+
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use self::counts::{Counts, MOST, Top, start_bit, tensors};
+use self::numbers::Numbers;
 use crate::ranges::Ranges;
 
 /// The first chunk number that has no temperature: it is always cold.
@@ -16,19 +24,6 @@ const BLOCK_BITS: u32 = 12;
 const BLOCK: usize = 1 << BLOCK_BITS;
 const BLOCKS: usize = CHUNKS as usize >> BLOCK_BITS;
 
-/// Bits of a count and of a window's number.
-const COUNT_BITS: u32 = 20;
-const WINDOW_BITS: u32 = u64::BITS - 2 * COUNT_BITS;
-/// Threads take launch numbers from so many places, each of them a batch at a time: one place for all would cost more
-/// than all the rest as soon as several threads launch at the same time.
-const SHARDS: usize = 64;
-const BATCH: u64 = 64;
-/// A launch is never numbered as if it had been before more launches than that.
-const FAR: u64 = SHARDS as u64 * BATCH;
-
-/// Counts stop here.
-const MOST: u64 = (1 << COUNT_BITS) - 1;
-
 /// What a touch changes is in one line of the processor's cache.
 #[repr(align(64))]
 #[derive(Default)]
@@ -37,7 +32,7 @@ struct Chunk {
     last: AtomicU64,
     /// The window of the last touch, touches in it, and touches in the window before it: see [`Counts`].
     counts: AtomicU64,
-    /// Where launches pointed to in the window of the last touch, as bits of a hash: see [`STARTS`].
+    /// Where launches pointed to in the window of the last touch, as bits of a hash: see [`counts`].
     starts: AtomicU64,
     /// The greatest address that a launch pointed to in that window, and how many did: see [`Top`].
     top: AtomicU64,
@@ -75,19 +70,13 @@ const LONG: usize = 8;
 
 struct Block([Chunk; BLOCK]);
 
-/// The next number of a batch; a multiple of [`BATCH`] if there is none left.
-#[repr(align(64))]
-struct Shard(AtomicU64);
-
 /// Temperatures by chunk number.
 pub(crate) struct Temperature {
     blocks: [AtomicPtr<Block>; BLOCKS],
     window: AtomicU32,
     /// The launch before which the program waited for the device last.
     rest: AtomicU64,
-    shards: [Shard; SHARDS],
-    /// Where the next batch begins.
-    batches: AtomicU64,
+    numbers: Numbers,
 }
 
 /// Chunks of this process.
@@ -114,34 +103,19 @@ impl Temperature {
             blocks: [const { AtomicPtr::new(std::ptr::null_mut()) }; BLOCKS],
             window: AtomicU32::new(0),
             rest: AtomicU64::new(0),
-            shards: [const { Shard(AtomicU64::new(0)) }; SHARDS],
-            batches: AtomicU64::new(0),
+            numbers: Numbers::new(),
         }
     }
 
-    /// A number for a launch that no other launch has, never 0. Of one thread later launches have greater numbers, of
-    /// several those that are some thousand launches apart.
+    /// A number for a launch that no other launch has: see [`Numbers::next`].
     #[inline]
     pub(crate) fn launch(&self) -> u64 {
-        let next = &self.shards[shard()].0;
-        loop {
-            let number = next.load(Ordering::Relaxed);
-            let stale = self.batches.load(Ordering::Relaxed).saturating_sub(number) > FAR;
-            let given = if stale || number.is_multiple_of(BATCH) {
-                self.batches.fetch_add(BATCH, Ordering::Relaxed) + 1
-            } else {
-                number
-            };
-            let after = given + 1;
-            if next.compare_exchange_weak(number, after, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-                return given;
-            }
-        }
+        self.numbers.next()
     }
 
     /// About how many launches there were: some thousand more or less with many threads.
     pub(crate) fn launches(&self) -> u64 {
-        self.batches.load(Ordering::Relaxed)
+        self.numbers.given()
     }
 
     /// A launch touches a chunk at an address, so many times. True if it is on the host and it would pay to move it.
@@ -278,93 +252,6 @@ impl Drop for Temperature {
     }
 }
 
-/// The place where the calling thread takes its numbers: by its stack, since threads have stacks of their own, far apart.
-/// Two threads may share a place.
-#[inline]
-fn shard() -> usize {
-    let here = 0_u8;
-    let hash = ((&raw const here).addr() as u64 >> 20).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    usize::try_from(hash >> (u64::BITS - SHARDS.trailing_zeros())).unwrap_or(0)
-}
-
-/// Bits of an address that do not tell tensors apart: what is smaller than 64 KiB is not worth to be counted.
-const START_BITS: u32 = 16;
-/// So many bits say where tensors begin.
-const STARTS: u64 = 64;
-
-/// The bit of an address.
-#[inline]
-fn start_bit(address: u64) -> u64 {
-    (address >> START_BITS).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - STARTS.trailing_zeros())
-}
-
-/// About how many different addresses set these bits, those made up for that met in one: so many it takes on average until
-/// so many bits are set (the coupon collector's sum).
-fn tensors(bits: u64) -> f64 {
-    (bits.count_zeros() + 1..=bits.count_ones() + bits.count_zeros()).map(|free| STARTS as f64 / f64::from(free)).sum()
-}
-
-/// An address in units of 512 bytes, which is what allocators align to, and how often it was met.
-#[derive(Clone, Copy)]
-struct Top(u64);
-
-impl Top {
-    const COUNT_BITS: u32 = 16;
-    const UNIT_BITS: u32 = 9;
-
-    #[inline]
-    fn new(place: u64, touches: u32) -> Self {
-        Self(place << Self::COUNT_BITS | u64::from(touches.min((1 << Self::COUNT_BITS) - 1)))
-    }
-
-    #[inline]
-    fn with(self, address: u64, times: u32) -> Self {
-        let (met, place) = (self.0 >> Self::COUNT_BITS, address >> Self::UNIT_BITS);
-        match place.cmp(&met) {
-            std::cmp::Ordering::Less => self,
-            std::cmp::Ordering::Equal => Self::new(place, self.touches() + times),
-            std::cmp::Ordering::Greater => Self::new(place, times),
-        }
-    }
-
-    fn touches(self) -> u32 {
-        u32::try_from(self.0 & ((1 << Self::COUNT_BITS) - 1)).unwrap_or(0)
-    }
-}
-
-/// What is in a chunk's word.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Counts {
-    window: u32,
-    now: u64,
-    before: u64,
-}
-
-impl Counts {
-    #[inline]
-    fn unpack(word: u64) -> Self {
-        let window = u32::try_from(word >> (2 * COUNT_BITS)).unwrap_or(0);
-        Self { window, now: word >> COUNT_BITS & MOST, before: word & MOST }
-    }
-
-    #[inline]
-    fn pack(self) -> u64 {
-        u64::from(self.window) << (2 * COUNT_BITS) | self.now << COUNT_BITS | self.before
-    }
-
-    /// The same as it is in that window.
-    #[inline]
-    fn at(self, window: u32) -> Self {
-        let window = window % (1 << WINDOW_BITS);
-        let (now, before) = match window.wrapping_sub(self.window) % (1 << WINDOW_BITS) {
-            0 => (self.now, self.before),
-            1 => (0, self.now),
-            _ => (0, 0),
-        };
-        Self { window, now, before }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -424,11 +311,6 @@ mod tests {
             }
         }
 
-        #[test]
-        fn a_word_holds_what_was_put_in(window in 0_u32..1 << WINDOW_BITS, now in 0..=MOST, before in 0..=MOST) {
-            let counts = Counts { window, now, before };
-            prop_assert_eq!(Counts::unpack(counts.pack()), counts);
-        }
     }
 
     #[test]
@@ -461,10 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_stop_and_windows_begin_again() {
-        let counts = Counts { window: (1 << WINDOW_BITS) - 1, now: MOST, before: 3 };
-        assert_eq!(counts.at(1 << WINDOW_BITS), Counts { window: 0, now: 0, before: MOST });
-        assert_eq!(counts.at(u32::MAX), counts);
+    fn counts_stop() {
         let temperature = Box::new(Temperature::new());
         for _ in 0..MOST + 10 {
             temperature.touch(1, temperature.launch(), 0, 1);
@@ -488,36 +367,5 @@ mod tests {
         for chunk in 0..4 {
             assert_eq!(temperature.heat(chunk).touches_this_window, 10_000);
         }
-    }
-
-    #[test]
-    fn launches_have_numbers_of_their_own_whoever_shares_a_place() {
-        let temperature = Box::new(Temperature::new());
-        let mut all: Vec<u64> = thread::scope(|scope| {
-            // Many more than there are places.
-            let threads: Vec<_> = (0..200)
-                .map(|_| {
-                    scope.spawn(|| {
-                        let numbers: Vec<u64> = (0..500).map(|_| temperature.launch()).collect();
-                        assert!(numbers.iter().all(|number| *number > 0));
-                        numbers
-                    })
-                })
-                .collect();
-            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
-        });
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), 200 * 500);
-    }
-
-    #[test]
-    fn a_thread_that_launches_seldom_is_not_numbered_as_long_ago() {
-        let temperature = Box::new(Temperature::new());
-        let first = temperature.launch();
-        let others = || (0..2 * FAR).map(|_| temperature.launch()).max().unwrap();
-        let last = thread::scope(|scope| scope.spawn(others).join().unwrap());
-        let next = temperature.launch();
-        assert!(last > first + FAR && next + FAR > last, "{first} {last} {next}");
     }
 }

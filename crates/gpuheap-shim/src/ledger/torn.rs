@@ -106,9 +106,10 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     // SAFETY: as above.
     let error = unsafe { errors.read() };
     // SAFETY: the system tells what the signal is about.
-    let is_fault = unsafe { (*info).si_code } > 0;
-    // SAFETY: as above; a fault has an address.
-    let address = unsafe { (*info).si_addr() }.addr();
+    let told = unsafe { &*info };
+    let is_fault = told.si_code > 0;
+    // SAFETY: a fault has an address; of another signal these bytes mean something else and are not used.
+    let address = unsafe { told.si_addr() }.addr();
     if !(is_fault && is_ledger(address) && replace()) {
         pass_on(signal, is_fault, info, context);
     }

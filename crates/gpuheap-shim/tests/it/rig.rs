@@ -64,6 +64,7 @@ impl Rig {
             ("client.c", include_str!("client/client.c")),
             ("driver.h", include_str!("client/driver.h")),
             ("cuts.h", include_str!("client/cuts.h")),
+            ("contexts.h", include_str!("client/contexts.h")),
             ("calls.h", include_str!("client/calls.h")),
             ("processes.h", include_str!("client/processes.h")),
             ("moves.h", include_str!("client/moves.h")),

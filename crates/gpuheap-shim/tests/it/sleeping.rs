@@ -11,6 +11,7 @@ use gpuheap_ledger::State;
 use gpuheap_ledger::control::{self, Done, Reply, Request};
 
 use crate::rig::{Driver, Rig};
+use crate::support::KERNELS;
 
 const MIB: u64 = 1 << 20;
 /// What the program holds that can move: 2, 4 and 36 MiB of `cuMemAlloc` and three chunks of its own.
@@ -30,7 +31,10 @@ impl Program {
         let run = rig.path("run");
         std::fs::create_dir_all(&run).unwrap();
         let mut command: Command = rig.command(Driver::Shim, &rig.client());
-        command.arg(what).env("GPUHEAP_RUN", &run).envs(settings.iter().map(|(name, value)| (*name, value)));
+        command
+            .args(what.split(' '))
+            .env("GPUHEAP_RUN", &run)
+            .envs(settings.iter().map(|(name, value)| (*name, value)));
         command.env("GPUHEAP_LEDGER", rig.path("ledger"));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let input = child.stdin.take().unwrap();
@@ -143,6 +147,48 @@ fn held_until_woken(program: &mut Program) {
     let woken = program.done(Request::Wake);
     assert_eq!((woken.state, woken.bytes, woken.moved), (State::Running, SMALL + MOVABLE, MOVABLE));
     assert_eq!(program.said("looked at 7"), Vec::<String>::new());
+}
+
+/// Its kernel is still adding when the process is asked to sleep.
+#[test]
+fn a_context_that_never_allocated_is_waited_for_as_well() {
+    let rig = Rig::new();
+    std::fs::write(rig.path("kernels"), KERNELS).unwrap();
+    let mut program = Program::start(&rig, &format!("contexts {}", rig.path("kernels").display()), &[]);
+    let slept = program.done(yields(0, false));
+    assert_eq!((slept.state, slept.moved), (State::Asleep, 8 * MIB));
+    assert!(slept.seconds > 0.3, "it was waited for: {slept:?}");
+    program.tell("");
+    assert_eq!(program.said("looked at 1"), ["wait: 0"]);
+    program.end();
+}
+
+/// Of what is registered with another device somebody else knows where it is.
+#[test]
+fn what_is_registered_stays_on_its_device() {
+    let registered = (36 + 4) * MIB;
+    for budget in [None, Some(45 * MIB)] {
+        let rig = Rig::new();
+        let settings: Vec<(&str, String)> = budget
+            .map(|bytes| [("GPUHEAP_BUDGET", bytes.to_string()), ("GPUHEAP_SPILL", (64 * MIB).to_string())])
+            .into_iter()
+            .flatten()
+            .collect();
+        let mut program = Program::start(&rig, "sleeps", &settings);
+        program.tell("h");
+        assert_eq!(program.said("looked at 7"), ["descriptor: 801"]);
+        // What the driver refused is not registered.
+        let slept = program.done(yields(0, false));
+        assert_eq!((slept.bytes, slept.host), (SMALL, MOVABLE));
+        program.tell("p");
+        assert_eq!(program.said("looked at 7"), ["synchronous: 0", "synchronous: 0"]);
+        let slept = program.done(yields(0, false));
+        // What was on the host came to the device first, and other memory made room.
+        assert_eq!((slept.bytes, slept.host), (SMALL + registered, MOVABLE - registered), "{budget:?}");
+        program.tell("");
+        assert_eq!(program.said("looked at 7"), Vec::<String>::new());
+        program.end();
+    }
 }
 
 #[test]

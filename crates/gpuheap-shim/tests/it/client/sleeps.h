@@ -71,6 +71,14 @@ static void sleeps(void) {
     fflush(stdout);
     while (fgets(line, sizeof line, stdin)) {
         if (line[0] == 'm') keep_linear(8 * MIB);
+        /* As whoever registers memory with a network card does: of an allocation, of a chunk, and without success. */
+        unsigned on = 1;
+        int handle = -1;
+        if (line[0] == 'p')
+            for (int i = 3; i <= 4; i++)
+                SAY("synchronous", CALL(cuPointerSetAttribute, cuPointerSetAttribute, (const void *, int, ptr), &on, 6, kept[i].address + 5));
+        if (line[0] == 'h')
+            SAY("descriptor", CALL(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, (void *, ptr, size_t, int, unsigned long long), &handle, kept[3].address, kept[3].bytes, 1, 0));
         look();
     }
     for (int i = 0; i < 4; i++) SAY("free", CALL(cuMemFree, cuMemFree_v2, (ptr), kept[i].address));

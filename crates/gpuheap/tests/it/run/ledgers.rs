@@ -20,9 +20,10 @@ fn a_ledger_that_is_cut_short_or_written_over_is_told_and_the_program_goes_on() 
         } else {
             ledger.write_all_at(b"something else", 0).unwrap();
         }
-        let why = match is_cut {
-            true => format!("Failed to read the ledger `{}`", path.display()),
-            false => format!("`{}` is no ledger of this version of gpuheap", path.display()),
+        let why = if is_cut {
+            format!("Failed to read the ledger `{}`", path.display())
+        } else {
+            format!("`{}` is no ledger of this version of gpuheap", path.display())
         };
         let (code, _, error) = said(rig.command().args(["ps", "--json"]));
         let expected = format!("gpuheap: {}: what run {} holds is not known\n", why, running.number());

@@ -62,7 +62,8 @@ fn who_uses_the_driver_without_the_library_is_told() {
     let (code, error) = running.end();
     assert_eq!(code, Some(3), "{error}");
     let fake = library("libgpuheap_fakecuda.so");
-    let uses = format!(" uses `{}` without gpuheap: what it allocates is neither counted nor limited. ", fake.display());
+    let uses =
+        format!(" uses `{}` without gpuheap: what it allocates is neither counted nor limited. ", fake.display());
     let lines: Vec<&str> = error.lines().collect();
     assert_eq!(lines.len(), 3, "{error}");
     let told = |bytes: &str, why: &str| {
@@ -71,8 +72,5 @@ fn who_uses_the_driver_without_the_library_is_told() {
     };
     told("(client once 1048576)", "It was started without the LD_LIBRARY_PATH of the run");
     told("(client once 2097152)", "It does not ask for the driver by its name");
-    assert_eq!(
-        lines[2],
-        "gpuheap: peak 4.00 MiB on device 0; 2 processes used the driver without gpuheap"
-    );
+    assert_eq!(lines[2], "gpuheap: peak 4.00 MiB on device 0; 2 processes used the driver without gpuheap");
 }

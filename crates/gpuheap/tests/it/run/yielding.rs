@@ -212,7 +212,9 @@ fn a_real_process_yields_and_wakes() {
     };
     let slept = asked(&["yield", &number]);
     assert_eq!((&slept["state"], &slept["moved_bytes"]), (&"asleep".into(), &(64 << 20).into()));
-    assert!(line().ends_with(" asleep 0 0 B 64.0 MiB 64.0 MiB - 64.0 MiB spilled the program itself 64.0 MiB on the host"));
+    assert!(
+        line().ends_with(" asleep 0 0 B 64.0 MiB 64.0 MiB - 64.0 MiB spilled the program itself 64.0 MiB on the host")
+    );
     let held = asked(&["yield", &number, "--hold"]);
     assert_eq!((&held["state"], &held["moved_bytes"]), (&"held".into(), &0.into()), "what sleeps can be held");
     assert!(line().contains(" held 0 0 B "), "{}", line());

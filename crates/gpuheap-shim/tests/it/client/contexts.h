@@ -1,0 +1,37 @@
+/* A second context that allocates nothing and works on the memory of the first. */
+
+struct fake_launch { unsigned grid[3], block[3]; const void *const *arguments; };
+
+/* Takes its time, then adds to the words as the driver's own does. */
+static void slow_add(const struct fake_launch *launch) {
+    uint32_t *words = *(uint32_t *const *)launch->arguments[0], value = *(const uint32_t *)launch->arguments[2];
+    size_t count = *(const size_t *)launch->arguments[1];
+    for (size_t i = 0; i < count; i++) {
+        if (i % (count / 10) == 0) usleep(100000);
+        words[i] += value;
+    }
+}
+
+static void contexts(const char *path) {
+    struct moving one = {.bytes = 8 * MIB, .value = 0};
+    void (*registers)(const char *, void (*)(const struct fake_launch *)) = dlsym(library, "gpuheap_fake_register_kernel");
+    ptr other = 0, stream = 0;
+    char line[16];
+    registers("gpuheap_add", slow_add);
+    start();
+    SAY("alloc", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &one.address, one.bytes));
+    SAY("fill", CALL(cuMemsetD8, cuMemsetD8_v2, (ptr, unsigned char, size_t), one.address, 0, one.bytes));
+    SAY("create", CALL(cuCtxCreate, cuCtxCreate_v2, (ptr *, unsigned, int), &other, 0, 0));
+    load_kernels(path);
+    SAY("stream", CALL(cuStreamCreate, cuStreamCreate, (ptr *, unsigned), &stream, 1));
+    struct launch add = {add_kernel, one.address, stream, WORDS(one.bytes), 5};
+    SAY("launch", launch(&add));
+    puts("ready");
+    fflush(stdout);
+    if (fgets(line, sizeof line, stdin) == NULL) exit(5);
+    SAY("wait", wait_for(&stream));
+    one.value = 5;
+    moving_look(&one);
+    puts("looked at 1");
+    fflush(stdout);
+}
