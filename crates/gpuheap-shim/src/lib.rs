@@ -86,6 +86,7 @@
 //! | S4 no lock across a call of the driver | bodies take what they need out of `state` before the call |
 //! | S6 fork | `state`: given up in the child, which gets a slot of its own |
 //! | S7, S8, S12, S13 killed processes, exec, namespaces | `ledger`, `gpuheap_ledger::identity`: a slot is written by its owner alone |
+//! | a ledger that is cut short | `ledger::torn`: other memory in its place, with the budget and what the process held |
 //! | I1 `cuIpcGetMemHandle` of what is no memory of the driver's `cuMemAlloc` | `ipc`: a handle of our own; what is on the host comes back first |
 //! | I2 what is passed on or registered stays | `chunks`: pinned by export and multicast, `ipc`: by a handle, `pins`: by a descriptor of its range, tokens or synchronous operations, which is what registers memory with network cards. `cuMemHostRegister` is of the host's memory, which never moves |
 //! | S9, S10, S11 exit, panics, messages | nothing has a destructor; panics end in the driver's call; nothing is printed |
@@ -95,14 +96,14 @@
 //! | S5 captures | `submissions` counts them; nothing moves, waits or is unmapped meanwhile, and what is freed goes later |
 //! | I3 memory of the host at a device's address | `pointers` |
 //! | I4 nodes without memory | `host`: another node |
+//! | I5 peers | `converted`, `moves`: access is replayed for whoever had it |
 //! | I6 managed memory | never used |
 //!
-//! L1 to L6 and L9 are the command's part, C6 the library's for NVML. Open: I5 (peers are replayed as they were enabled
-//! for converted memory, not tried on two devices), I7. `cuGraphLaunch` takes memory of graphs without being seen: the
-//! figure is read from the driver when something else is counted. Pools shrink at synchronisations, likewise. Contexts, modules and libraries' tables are not charged. Small
-//! allocations, pools and arrays do not move. Contexts that are not primary are waited for, those of parts of
-//! a device with it; memory of a
-//! device without a primary context does not move.
+//! L1 to L6 and L9 are the command's part, C6 the library's for NVML. Open: I7 (another wrapped driver below is taken for
+//! the driver). `cuGraphLaunch` takes memory of graphs without being seen: the figure is read from the driver when
+//! something else is counted. Pools shrink at synchronisations, likewise. Contexts, modules and libraries' tables are not
+//! charged. Small allocations, pools and arrays do not move. Contexts that are not primary are waited for, those of parts
+//! of a device with it; memory of a device without a primary context does not move.
 #![cfg(target_os = "linux")]
 #![expect(unsafe_code, reason = "C functions are exported, and the driver's are called")]
 

@@ -63,10 +63,14 @@ pub(crate) fn for_others(call: Call<'_>, address: DevicePtr, bytes: usize) -> Co
     if state.captures() == 0 {
         let _ = state.gate.outside(|| on_device(moving, state, &pieces));
     }
-    pieces.iter().for_each(|piece| piece.pin());
+    for piece in &pieces {
+        piece.pin();
+    }
     let code = call();
     if !code.is_success() {
-        pieces.iter().for_each(|piece| piece.unpin());
+        for piece in &pieces {
+            piece.unpin();
+        }
     }
     code
 }

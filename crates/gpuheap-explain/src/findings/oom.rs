@@ -140,11 +140,12 @@ fn limit_text(facts: &Facts<'_>, oom: &OutOfMemory) -> String {
     }
 }
 
-/// The limit that the user gave, to the command or to the run, if it can be what failed the request: a card may be larger than a cap within it.
+/// The limit that the user gave, to the command or to the run, if it can be what failed the request: a card may be larger
+/// than a cap within it.
 pub(crate) fn given_limit(facts: &Facts<'_>, oom: &OutOfMemory) -> Option<Bytes> {
     let can_be =
         |limit: &Bytes| *limit >= oom.limit_at_least_bytes && oom.limit_below_bytes.is_none_or(|below| *limit < below);
-    facts.limit.or_else(|| budget(facts, oom)).filter(can_be)
+    facts.limit.filter(can_be).or_else(|| budget(facts, oom).filter(can_be))
 }
 
 /// The budget of a run, in a recording of what the driver was asked for: it was refused for that alone, and what was left

@@ -163,6 +163,27 @@ fn a_context_that_never_allocated_is_waited_for_as_well() {
     program.end();
 }
 
+/// On the device of another, which was allowed to reach it: it still may, wherever the memory was meanwhile.
+#[test]
+fn devices_that_could_reach_memory_can_when_it_is_back() {
+    for budget in [None, Some(12 * MIB)] {
+        let rig = Rig::new();
+        std::fs::write(rig.path("kernels"), KERNELS).unwrap();
+        let mut settings = vec![("GPUHEAP_FAKECUDA", "devices 2".to_owned())];
+        if let Some(bytes) = budget {
+            settings.push(("GPUHEAP_BUDGET", bytes.to_string()));
+            settings.push(("GPUHEAP_SPILL", (64 * MIB).to_string()));
+        }
+        let mut program = Program::start(&rig, &format!("peers {}", rig.path("kernels").display()), &settings);
+        for _ in 0..3 {
+            program.tell("");
+            assert_eq!(program.said("looked at 2"), ["launch: 0", "launch: 0", "wait: 0"], "{budget:?}");
+            program.done(yields(0, false));
+        }
+        program.end();
+    }
+}
+
 /// Of what is registered with another device somebody else knows where it is.
 #[test]
 fn what_is_registered_stays_on_its_device() {

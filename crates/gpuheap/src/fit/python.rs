@@ -117,7 +117,11 @@ impl Python<'_> {
                 // It may have ended by itself just now.
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(ChildError::Late { what: what.to_owned(), seconds: limit.as_secs(), doing: progress.last() });
+                return Err(ChildError::Late {
+                    what: what.to_owned(),
+                    seconds: limit.as_secs(),
+                    doing: progress.last(),
+                });
             }
             match heard.recv_timeout(LOOK) {
                 Ok(Heard::Printed(printed)) => text = printed,

@@ -40,6 +40,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "hot")) hot(arguments[2]);
     else if (!strcmp(what, "graphs")) graphs(arguments[2]);
     else if (!strcmp(what, "contexts")) contexts(arguments[2]);
+    else if (!strcmp(what, "peers")) peers(arguments[2]);
     else if (!strcmp(what, "turns")) turns(arguments[2]);
     else if (!strcmp(what, "moves")) moves(arguments[2], (unsigned)atoi(arguments[3]));
     else if (!strcmp(what, "shares")) shares();

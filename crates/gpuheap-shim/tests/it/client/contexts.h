@@ -21,6 +21,7 @@ static void contexts(const char *path) {
     start();
     SAY("alloc", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &one.address, one.bytes));
     SAY("fill", CALL(cuMemsetD8, cuMemsetD8_v2, (ptr, unsigned char, size_t), one.address, 0, one.bytes));
+    SAY("synchronize", CALL(cuCtxSynchronize, cuCtxSynchronize, (void)));
     SAY("create", CALL(cuCtxCreate, cuCtxCreate_v2, (ptr *, unsigned, int), &other, 0, 0));
     load_kernels(path);
     SAY("stream", CALL(cuStreamCreate, cuStreamCreate, (ptr *, unsigned), &stream, 1));
@@ -34,4 +35,38 @@ static void contexts(const char *path) {
     moving_look(&one);
     puts("looked at 1");
     fflush(stdout);
+}
+
+/* Memory of one device that another works on: taken before it may, and after. */
+static void peers(const char *path) {
+    struct moving both[2] = {{.bytes = 8 * MIB}, {.bytes = 8 * MIB}};
+    ptr other = 0, stream = 0;
+    char line[16];
+    start();
+    SAY("alloc", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &both[0].address, both[0].bytes));
+    SAY("retain", CALL(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, (ptr *, int), &other, 1));
+    SAY("current", CALL(cuCtxSetCurrent, cuCtxSetCurrent, (ptr), other));
+    SAY("enable", CALL(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, (ptr, unsigned), context, 0));
+    load_kernels(path);
+    SAY("stream", CALL(cuStreamCreate, cuStreamCreate, (ptr *, unsigned), &stream, 0));
+    CALL(cuCtxSetCurrent, cuCtxSetCurrent, (ptr), context);
+    SAY("alloc", CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &both[1].address, both[1].bytes));
+    for (int i = 0; i < 2; i++) CALL(cuMemsetD8, cuMemsetD8_v2, (ptr, unsigned char, size_t), both[i].address, 0, both[i].bytes);
+    /* The other context's streams do not wait for this one's. */
+    SAY("synchronize", CALL(cuCtxSynchronize, cuCtxSynchronize, (void)));
+    puts("ready");
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin)) {
+        CALL(cuCtxSetCurrent, cuCtxSetCurrent, (ptr), other);
+        for (int i = 0; i < 2; i++) {
+            struct launch add = {add_kernel, both[i].address, stream, WORDS(both[i].bytes), 5 + i};
+            both[i].value += 5 + i;
+            SAY("launch", launch(&add));
+        }
+        SAY("wait", wait_for(&stream));
+        CALL(cuCtxSetCurrent, cuCtxSetCurrent, (ptr), context);
+        for (int i = 0; i < 2; i++) moving_look(&both[i]);
+        puts("looked at 2");
+        fflush(stdout);
+    }
 }
