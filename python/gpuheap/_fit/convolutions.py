@@ -187,7 +187,8 @@ class Convolution:
         """Elements of the filter with padded channels."""
         outputs, inputs = self.weight[0], self.weight[1]
         if self.groups > 1:
-            return outputs * inputs * math.prod(self.weight[2:])
+            room = 1 << (inputs - 1).bit_length()
+            return (self._padded(outputs) if len(self.x) == 4 else outputs) * room * math.prod(self.weight[2:])
         return self._padded(outputs) * self._padded(inputs) * math.prod(self.weight[2:])
 
     def _parts(self) -> int:
