@@ -12,7 +12,8 @@ Seen operator by operator on an H200 with cuDNN 9.19, in fp32 (as TF32, PyTorch'
   fill the multiprocessors are left whole; where they fill the last round of them badly, the tiles are shared out, and
   each multiprocessor keeps one of its own. As a product per sample, a 1 x 1 filter has one part a sample; of the two
   ways the smaller one is taken.
-- Channels of groups are padded to a power of two, where there are eight groups and more. In fp16 the channels of pictures are padded to four.
+- Channels of groups are padded to a power of two, where there are eight groups and more. In fp16 the channels of
+  pictures are padded to four.
 - Pictures (fewer than four channels) in fp32 are not padded. Their gradient has a kernel that needs nothing, and small
   filters over them have such kernels for everything; depthwise filters mostly have PyTorch's own. With channels last,
   larger filters over pictures are computed with channels first.
