@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 pytest.importorskip("torch")
@@ -145,3 +147,53 @@ def test_depthwise_and_small_picture_filters_take_none() -> None:
     picture = Convolution((32, 3, 224, 224), (32, 64, 224, 224), (64, 3, 3, 3), 4, (1, 1), (1, 1), 1, False, 132)
     for one in (depthwise, picture):
         assert one.output() == one.data() == one.filter() == 0
+
+
+KERNELS = (
+    # Input, output, filter, stride, dilation, bytes of an element, groups, which workspace, what an H200 took in MiB.
+    # Few sums for each of many results that lie together: those are written as they lie.
+    ((16, 64, 64, 64), (16, 128, 33, 33), (128, 64, 4, 4), 2, 1, 4, 1, "output", 16.5),
+    ((4, 64, 64, 64), (4, 128, 33, 33), (128, 64, 4, 4), 2, 1, 4, 1, "output", 6.63),
+    ((16, 64, 56, 56), (16, 64, 56, 56), (64, 64, 3, 3), 1, 1, 4, 1, "output", 12.39),
+    ((64, 64, 56, 56), (64, 64, 56, 56), (64, 64, 3, 3), 1, 1, 4, 1, "output", 98.14),
+    # Far apart: results as they lie, and eight parts of the sum; near: no tiles are shared out.
+    ((16, 1024, 32, 32), (16, 256, 32, 32), (256, 1024, 3, 3), 1, 12, 4, 1, "output", 73.0),
+    ((4, 1024, 32, 32), (4, 256, 32, 32), (256, 1024, 3, 3), 1, 24, 4, 1, "filter", 101.0),
+    ((4, 1024, 32, 32), (4, 256, 32, 32), (256, 1024, 3, 3), 1, 1, 4, 1, "filter", 37.25),
+    ((4, 512, 32, 32), (4, 512, 32, 32), (512, 512, 3, 3), 1, 4, 4, 1, "filter", 25.0),
+    ((4, 1024, 32, 32), (4, 256, 32, 32), (256, 1024, 3, 3), 1, 24, 2, 1, "filter", 14.5),
+    # One position in the output.
+    ((64, 512, 4, 4), (64, 1, 1, 1), (1, 512, 4, 4), 1, 1, 4, 1, "data", 0.0),
+    ((64, 512, 4, 4), (64, 1, 1, 1), (1, 512, 4, 4), 1, 1, 4, 1, "filter", 0.0),
+    # Groups of 24 channels have room for 32.
+    ((64, 192, 56, 56), (64, 192, 56, 56), (192, 24, 3, 3), 1, 1, 4, 8, "output", 392.28),
+    ((64, 192, 56, 56), (64, 192, 56, 56), (192, 24, 3, 3), 1, 1, 2, 8, "data", 196.14),
+    # A signal of one channel.
+    ((64, 1, 16000), (64, 64, 3981), (64, 1, 80), 4, 1, 4, 1, "data", 0.0),
+    # In three dimensions: results of 1 x 1 filters are written as they lie, those of pictures are not.
+    ((4, 64, 16, 56, 56), (4, 128, 8, 28, 28), (128, 64, 1, 1, 1), 2, 1, 4, 1, "output", 49.03),
+    ((4, 64, 16, 56, 56), (4, 128, 8, 28, 28), (128, 64, 3, 3, 3), 2, 1, 4, 1, "output", 62.09),
+    ((4, 3, 16, 112, 112), (4, 64, 16, 56, 56), (64, 3, 3, 7, 7), 2, 1, 4, 1, "output", 58.3),
+)
+
+
+@pytest.mark.parametrize("row", KERNELS)
+def test_kernels_take_what_single_operators_took(row: tuple[Any, ...]) -> None:
+    x, y, weight, stride, dilation, element, groups, what, real = row
+    dimensions = len(x) - 2
+    # A padding of nothing is what tells a 1 x 1 filter.
+    padding = (0,) * dimensions if weight[-1] == 1 or y[-1] == 1 or dimensions == 1 else (1,) * dimensions
+    found = Convolution(
+        x, y, weight, element, (stride,) * dimensions, padding, groups, False, 132, dilation=(dilation,) * dimensions
+    )
+    assert abs(getattr(found, what)() / MIB - real) < 0.01
+
+
+def test_pictures_in_fp16_have_four_channels_and_in_bf16_eight() -> None:
+    for fp16, real in ((True, 122.524), (False, 147.048)):
+        shape = {"x": (64, 3, 224, 224), "y": (64, 64, 112, 112), "weight": (64, 3, 7, 7)}
+        found = Convolution(
+            **shape, element=2, stride=(2, 2), padding=(3, 3), groups=1, channels_last=False, processors=132, fp16=fp16
+        )
+        # The filter's few channels are not told apart.
+        assert abs(found.output() / MIB - real) < 0.03

@@ -12,7 +12,8 @@ Seen operator by operator on an H200 with cuDNN 9.19, in fp32 (as TF32, PyTorch'
   fill the multiprocessors are left whole; where they fill the last round of them badly, the tiles are shared out, and
   each multiprocessor keeps one of its own. As a product per sample, a 1 x 1 filter has one part a sample; of the two
   ways the smaller one is taken.
-- Channels of groups are padded to a power of two. In fp16 the channels of pictures are padded to four.
+- Channels of groups are padded to a power of two, where there are eight groups and more. In fp16 the channels of
+  pictures are padded to four.
 - Pictures (fewer than four channels) in fp32 are not padded. Their gradient has a kernel that needs nothing, and small
   filters over them have such kernels for everything; depthwise filters mostly have PyTorch's own. With channels last,
   larger filters over pictures are computed with channels first.
@@ -70,6 +71,8 @@ _FEW_ROUNDS = 3
 """Rounds of tiles up to which results of few filters are written as they lie."""
 _FAR = 8
 """Distance between a filter's positions beyond which other kernels are taken."""
+_MANY_GROUPS = 8
+"""Groups from which on one kernel has them all, each with room for a power of two of channels."""
 _FAR_PARTS = 8
 """Parts of the sum of a filter's gradient there."""
 _LARGE_FILTER = 1 << 20
@@ -136,7 +139,7 @@ class Convolution:
 
     def _padded(self, channels: int) -> int:
         """Channels, as many as fill 16 bytes; those of each group a power of two, for tiles to be whole."""
-        if self.groups > 1 and len(self.x) == 4 and channels % self.groups == 0:
+        if self.groups >= _MANY_GROUPS and len(self.x) == 4 and channels % self.groups == 0:
             return self.groups * (1 << (channels // self.groups - 1).bit_length())
         unit = _ALIGNED // self.element
         return -(-channels // unit) * unit
@@ -186,8 +189,9 @@ class Convolution:
     def _filter(self) -> int:
         """Elements of the filter with padded channels."""
         outputs, inputs = self.weight[0], self.weight[1]
-        if self.groups > 1:
-            return outputs * inputs * math.prod(self.weight[2:])
+        if self.groups >= _MANY_GROUPS:
+            room = 1 << (inputs - 1).bit_length()
+            return (self._padded(outputs) if len(self.x) == 4 else outputs) * room * math.prod(self.weight[2:])
         return self._padded(outputs) * self._padded(inputs) * math.prod(self.weight[2:])
 
     def _parts(self) -> int:

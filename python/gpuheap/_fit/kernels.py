@@ -53,6 +53,9 @@ class Kernels:
             if isinstance(one, int):
                 if one < len(results):
                     storages.add(results[one], kind, module)
+            elif one == recurrent.RELEASE:
+                while held:
+                    storages.end_scratch(held.pop())
             elif one[0]:
                 number = storages.scratch(one[0], "workspace", module)
                 if one[1]:

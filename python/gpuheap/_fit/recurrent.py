@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from gpuheap._fit.pretend import Gpu
 
-__all__ = ["backward", "forward", "recurring", "run"]
+__all__ = ["RELEASE", "backward", "forward", "recurring", "run"]
 
 _aten = torch.ops.aten
 _MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
@@ -23,6 +23,8 @@ _LSTM = 2
 _GRU = 3
 _UNITS = {0: 1, 1: 1, 2: 5, 3: 6}
 """Numbers that a cell keeps for each of its outputs: its gates, and its state."""
+RELEASE = (0, True)
+"""In a plan: what is held so far goes, the last one first."""
 _AREA = 8 << 20
 """Bytes that a layer's product in one direction works in."""
 
@@ -234,7 +236,10 @@ def forward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: S
 
 
 def backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: Sequence[Any]) -> Iterator[Any]:
-    """What the backward pass asks for: the input's gradient, then, with the input copied once more, the weights'."""
+    """What the backward pass asks for: the input's gradient, then, with the input copied once more, the weights'.
+
+    These are two of PyTorch's functions, and what the first one copied goes at its end.
+    """
     del gpu, kwargs
     source, output = args[0], args[6]
     # Before `mode` stand the three gradients of the results and the results' own.
@@ -247,5 +252,8 @@ def backward(gpu: Gpu, args: Sequence[Any], kwargs: Mapping[str, Any], results: 
     states = 2 if args[6 + shift] != _LSTM else 3
     yield from range(states)
     yield _workspace(args, shift=shift), False
+    yield RELEASE
+    if first:
+        yield size, True
     yield from range(states, len(results))
     yield _workspace(args, shift=shift), False
