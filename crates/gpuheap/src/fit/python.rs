@@ -117,7 +117,11 @@ impl Python<'_> {
                 // It may have ended by itself just now.
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(ChildError::Late { what: what.to_owned(), seconds: limit.as_secs(), doing: progress.last() });
+                return Err(ChildError::Late {
+                    what: what.to_owned(),
+                    seconds: limit.as_secs(),
+                    doing: progress.last(),
+                });
             }
             match heard.recv_timeout(LOOK) {
                 Ok(Heard::Printed(printed)) => text = printed,
@@ -147,7 +151,7 @@ impl Python<'_> {
 fn failure(path: &Path, what: &str, status: ExitStatus, said: Vec<String>) -> ChildError {
     let lacks = |line: &String| {
         let missing = line.rsplit("No module named ").next().filter(|rest| rest.len() < line.len());
-        missing.is_some_and(|name| matches!(name.trim_matches('\''), "gpuheap" | "gpuheap._fit"))
+        missing.is_some_and(|name| matches!(name.trim_matches(['\'', ')']), "gpuheap" | "gpuheap._fit"))
     };
     if said.iter().any(lacks) {
         return ChildError::NoPackage { path: path.to_owned() };

@@ -24,8 +24,9 @@ impl Planner<'_> {
         let least = levers.iter().map(|(_, one)| one.trust()).min();
         let picks: [&dyn Fn(&Lever, Trait) -> bool; 3] =
             [&|lever, _| named(lever), &|_, one| new(one) && !one.is_exact(), &|_, one| Some(one.trust()) == least];
-        let left_out =
-            picks.iter().map(|pick| -> Vec<_> { levers.iter().filter(|(lever, one)| pick(lever, *one)).cloned().collect() });
+        let left_out = picks
+            .iter()
+            .map(|pick| -> Vec<_> { levers.iter().filter(|(lever, one)| pick(lever, *one)).cloned().collect() });
         let left_out = left_out.into_iter().find(|some| !some.is_empty()).unwrap_or_default();
         self.refused.extend(left_out.iter().map(|(_, one)| *one));
         left_out.into_iter().map(|(lever, _)| lever).collect()
