@@ -3,7 +3,7 @@
     python gpu/fit_forms.py OUT.json [NAME...]
 
 Packed sequences, CTC, sparse gradients, distributions, averages, scripted code. Each is planned for without a plan, and
-then run on the GPU in a process of its own; takes about 20 s each. `learnt` is false for all: nothing is calibrated by them.
+then run on the GPU in a process of its own; takes about 20 s each. No rule was learnt from any of them.
 """
 
 from __future__ import annotations

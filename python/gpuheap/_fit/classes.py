@@ -62,8 +62,8 @@ class Classes:
             for parameter, state in getattr(optimizer, "state", {}).items():
                 name = self._name_of.get(id(parameter), "")
                 values = state.values() if isinstance(state, dict) else ()
-                for value in (piece for value in values for piece in pieces(value)):
-                    number = self._find(value)
+                for piece in (piece for value in values for piece in pieces(value)):
+                    number = self._find(piece)
                     if number >= 0 and self._recorder.storages.classes[number] not in ("parameter", "gradient"):
                         self._set(number, "optimizer", modules.of_parameter(parameter), name)
 
