@@ -111,12 +111,13 @@ fn usual_cache() -> Figure {
 impl Device {
     /// All devices that are known, with those of `file`.
     pub fn table(file: Option<&Path>) -> Result<BTreeMap<String, Self>, Error> {
-        let own = |cause| Error::DeviceFile { path: "device/table.json".into(), cause };
+        let own =
+            |cause: serde_json::Error| Error::DeviceFile { path: "device/table.json".into(), cause: cause.into() };
         let mut table: BTreeMap<String, Self> = serde_json::from_str(TABLE).map_err(own)?;
         if let Some(path) = file {
             let text = std::fs::read(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
-            let more: BTreeMap<String, Self> =
-                serde_json::from_slice(&text).map_err(|cause| Error::DeviceFile { path: path.to_owned(), cause })?;
+            let more: BTreeMap<String, Self> = serde_json::from_slice(&text)
+                .map_err(|cause| Error::DeviceFile { path: path.to_owned(), cause: cause.into() })?;
             table.extend(more);
         }
         for (name, device) in &mut table {

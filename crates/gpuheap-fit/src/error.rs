@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::json::JsonError;
+
 /// What went wrong, where, and with what.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -31,7 +33,7 @@ pub enum Error {
         path: PathBuf,
         /// What is wrong with it.
         #[source]
-        cause: serde_json::Error,
+        cause: JsonError,
     },
     /// A device that nobody described.
     #[error("No device is called `{name}`; known are {known}")]
@@ -88,11 +90,11 @@ pub enum Error {
         path: PathBuf,
         /// What is wrong with it.
         #[source]
-        cause: serde_json::Error,
+        cause: JsonError,
     },
     /// Options that are no options.
     #[error("The options are not valid")]
-    Options(#[source] serde_json::Error),
+    Options(#[source] JsonError),
 }
 
 /// What is wrong with the content of a trace.

@@ -17,6 +17,7 @@ mod error;
 pub mod exchange;
 mod fit;
 pub mod holders;
+mod json;
 pub mod levers;
 pub mod plan;
 mod program;
@@ -30,6 +31,7 @@ pub use error::Error;
 pub use fit::{
     Basis, Fit, FitBatch, FitOptions, FrontPoint, Optimality, Peak, PhaseReport, PlannedLever, SCHEMA, Verdict, fit,
 };
+pub use json::JsonError;
 pub use levers::Lever;
 pub use program::{Program, Slot, Step};
 pub use timeline::{Timeline, Timelines};

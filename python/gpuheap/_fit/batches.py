@@ -144,7 +144,8 @@ def as_tensors(batch: Any) -> Any:
     def change(one: Any) -> Any:
         if not isinstance(one, numpy.ndarray) or one.dtype.kind not in "biufc":
             return one
-        return torch.empty(one.shape, dtype=getattr(torch, _TORCH.get(one.dtype.name, one.dtype.name)))
+        name = str(one.dtype.name)
+        return torch.empty(one.shape, dtype=getattr(torch, _TORCH.get(name, name)))
 
     if isinstance(batch, numpy.ndarray):
         return change(batch)
@@ -155,7 +156,7 @@ def as_tensors(batch: Any) -> Any:
     return batch
 
 
-_TORCH = {"bool_": "bool", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
+_TORCH: dict[str, str] = {"bool_": "bool", "uint16": "int32", "uint32": "int64", "uint64": "int64"}
 """Types of NumPy that PyTorch calls something else, or computes with as another one."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuheap._fit.modules import Modules
 from gpuheap._fit.recorder import Recorder
-from gpuheap._fit.storages import local
+from gpuheap._fit.storages import local, pieces
 
 __all__ = ["Classes"]
 
@@ -62,8 +62,8 @@ class Classes:
             for parameter, state in getattr(optimizer, "state", {}).items():
                 name = self._name_of.get(id(parameter), "")
                 values = state.values() if isinstance(state, dict) else ()
-                for value in values:
-                    number = self._find(value)
+                for piece in (piece for value in values for piece in pieces(value)):
+                    number = self._find(piece)
                     if number >= 0 and self._recorder.storages.classes[number] not in ("parameter", "gradient"):
                         self._set(number, "optimizer", modules.of_parameter(parameter), name)
 
@@ -107,7 +107,9 @@ class Classes:
             for parameter, state in getattr(optimizer, "state", {}).items():
                 trained += int(local(parameter).numel())
                 values = state.values() if isinstance(state, dict) else ()
-                held += sum(_bytes(one) for one in values if self._find(one) >= 0 and one.dim())
+                held += sum(
+                    _bytes(one) for value in values for one in pieces(value) if self._find(one) >= 0 and one.dim()
+                )
         return {
             "class": "+".join(dict.fromkeys(type(one).__name__ for one in optimizers)),
             "foreach": group.get("foreach"),

@@ -60,7 +60,7 @@ def packing(unknown: Callable[[int], None]) -> Iterator[None]:
             delattr(functions, name)
 
 
-class _Pack(torch.autograd.Function):
+class _Pack(torch.autograd.Function):  # type: ignore[misc]
     """Sequences, longest first, time by time: of each time those that are not over yet."""
 
     @staticmethod

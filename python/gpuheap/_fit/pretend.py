@@ -49,23 +49,23 @@ def _answers(gpu: Gpu, streams: Streams) -> dict[Any, dict[str, Any]]:
     )
 
     def always(value: Any) -> Callable[..., Any]:
+        # A function of its own for each name: the compiler, which 8-bit optimizers load, has rules by function.
         return lambda *_, **__: value
 
     def rng_state(*_: Any, **__: Any) -> Any:
         return torch.zeros(16, dtype=torch.uint8)
 
-    zero, nothing = always(0), always(None)
     cuda: dict[str, Any] = {
         "_initialized": True,
-        "_lazy_init": nothing,
-        "init": nothing,
+        "_lazy_init": always(None),
+        "init": always(None),
         "is_initialized": always(True),
         "is_available": always(True),
         "device_count": always(1),
-        "current_device": zero,
-        "set_device": nothing,
-        "_exchange_device": zero,
-        "_maybe_exchange_device": zero,
+        "current_device": always(0),
+        "set_device": always(None),
+        "_exchange_device": always(0),
+        "_maybe_exchange_device": always(0),
         "get_device_name": always(gpu.name),
         "get_device_capability": always(gpu.capability),
         "get_device_properties": always(properties),
@@ -73,10 +73,10 @@ def _answers(gpu: Gpu, streams: Streams) -> dict[Any, dict[str, Any]]:
         "get_arch_list": always([f"sm_{gpu.capability[0]}{gpu.capability[1]}"]),
         "mem_get_info": always((gpu.memory_bytes, gpu.memory_bytes)),
         "memory_stats": always({}),
-        "synchronize": nothing,
-        "empty_cache": nothing,
-        "ipc_collect": nothing,
-        "set_per_process_memory_fraction": nothing,
+        "synchronize": always(None),
+        "empty_cache": always(None),
+        "ipc_collect": always(None),
+        "set_per_process_memory_fraction": always(None),
         "is_current_stream_capturing": always(False),
         "current_stream": streams.current_stream,
         "default_stream": streams.default_stream,
@@ -85,20 +85,20 @@ def _answers(gpu: Gpu, streams: Streams) -> dict[Any, dict[str, Any]]:
         "StreamContext": streams.on,
         "Stream": streams.Stream,
         "Event": streams.Event,
-        "manual_seed": nothing,
-        "manual_seed_all": nothing,
-        "seed": nothing,
-        "seed_all": nothing,
-        "initial_seed": zero,
+        "manual_seed": always(None),
+        "manual_seed_all": always(None),
+        "seed": always(None),
+        "seed_all": always(None),
+        "initial_seed": always(0),
         "get_rng_state": rng_state,
         "get_rng_state_all": lambda: [rng_state()],
-        "set_rng_state": nothing,
-        "set_rng_state_all": nothing,
+        "set_rng_state": always(None),
+        "set_rng_state_all": always(None),
     }
     for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
-        cuda[name] = zero
+        cuda[name] = always(0)
     for name in ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_accumulated_memory_stats"):
-        cuda[name] = nothing
+        cuda[name] = always(None)
     generator = torch.Generator
 
     class Generator(generator):  # type: ignore[misc, valid-type]
@@ -112,9 +112,9 @@ def _answers(gpu: Gpu, streams: Streams) -> dict[Any, dict[str, Any]]:
         torch.cuda: cuda,
         torch.cuda.random: {name: cuda[name] for name in cuda if "rng" in name or "seed" in name},
         torch.cuda.memory: {name: cuda[name] for name in ("memory_stats", "empty_cache", "mem_get_info")},
-        torch.cuda.nvtx: {"range_push": zero, "range_pop": zero, "mark": nothing},
+        torch.cuda.nvtx: {"range_push": always(0), "range_pop": always(0), "mark": always(None)},
         torch: {"Generator": Generator},
-        fake_tensor: {"init_gpu_context": nothing},
+        fake_tensor: {"init_gpu_context": always(None)},
     }
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is not None:
@@ -122,12 +122,12 @@ def _answers(gpu: Gpu, streams: Streams) -> dict[Any, dict[str, Any]]:
             "is_available": always(True),
             "device_count": always(1),
             "current_accelerator": always(torch.device("cuda")),
-            "current_device_index": zero,
+            "current_device_index": always(0),
             "current_stream": streams.current_stream,
             "set_stream": streams.set_stream,
-            "set_device_index": nothing,
-            "synchronize": nothing,
-            "empty_cache": nothing,
+            "set_device_index": always(None),
+            "synchronize": always(None),
+            "empty_cache": always(None),
         }
     hugging = sys.modules.get("transformers.utils.import_utils")
     if hugging is not None:

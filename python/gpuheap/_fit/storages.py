@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
-__all__ = ["Storages", "local", "resizing"]
+__all__ = ["Storages", "local", "pieces", "resizing"]
 
 CLASSES = (
     "parameter",
@@ -161,6 +162,20 @@ def local(tensor: Any) -> Any:
         inner = getattr(tensor, name, None)
         tensor = tensor if inner is None else inner
     return tensor
+
+
+def pieces(value: Any) -> Iterator[Any]:
+    """The tensors that hold the memory of a tensor: itself, or what it consists of, such as numbers of 8 bits and their
+    scales. Nothing for what is no tensor."""
+    if not isinstance(value, torch.Tensor):
+        return
+    inner = local(value)
+    flatten = getattr(type(inner), "__tensor_flatten__", None)
+    if flatten is None or isinstance(inner, FakeTensor):
+        yield inner
+        return
+    for name in inner.__tensor_flatten__()[0]:
+        yield from pieces(getattr(inner, name))
 
 
 @contextmanager

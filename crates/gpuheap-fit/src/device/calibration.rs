@@ -62,7 +62,7 @@ impl Calibration {
     /// Reads a calibration.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let text = std::fs::read(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
-        serde_json::from_slice(&text).map_err(|cause| Error::DeviceFile { path: path.to_owned(), cause })
+        serde_json::from_slice(&text).map_err(|cause| Error::DeviceFile { path: path.to_owned(), cause: cause.into() })
     }
 
     /// Whether it was made on such a device and says something that can be true.

@@ -43,9 +43,7 @@ fn point(budget_bytes: u64, found: &Found) -> FrontPoint {
 
 /// The points that no other is better than in both, from the most memory to the least.
 fn undominated(mut points: Vec<FrontPoint>) -> Vec<FrontPoint> {
-    points.sort_by(|one, other| {
-        one.budget_bytes.cmp(&other.budget_bytes).then(one.step_us.total_cmp(&other.step_us))
-    });
+    points.sort_by(|one, other| one.budget_bytes.cmp(&other.budget_bytes).then(one.step_us.total_cmp(&other.step_us)));
     let mut front: Vec<FrontPoint> = Vec::new();
     for point in points {
         if front.last().is_none_or(|last| point.step_us < last.step_us) {

@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use crate::device::{Calibration, Device};
 use crate::error::Error;
+use crate::json::JsonError;
 use crate::levers::Lever;
 use crate::plan::Limits;
 
@@ -38,7 +39,7 @@ fn within(name: &str, value: u64, range: std::ops::RangeInclusive<u64>) -> Resul
         return Ok(());
     }
     let why = format!("`{name}` is {value}, and has to be from {} to {}", range.start(), range.end());
-    Err(Error::Options(serde::de::Error::custom(why)))
+    Err(Error::Options(JsonError::said(why)))
 }
 
 /// Options as Python gives them.
@@ -83,7 +84,7 @@ impl Default for JsonOptions {
 impl FitOptions {
     /// Reads options from a JSON object; what it does not name has its default.
     pub fn from_json(text: &str) -> Result<Self, Error> {
-        let options: JsonOptions = serde_json::from_str(text).map_err(Error::Options)?;
+        let options: JsonOptions = serde_json::from_str(text).map_err(|error| Error::Options(error.into()))?;
         within("gpus", options.gpus.into(), 1..=MOST_GPUS)?;
         within("batch", options.batch.unwrap_or(1), 1..=MOST_SAMPLES)?;
         within("budget_bytes", options.budget_bytes.unwrap_or(1), 0..=MOST_BYTES)?;

@@ -8,6 +8,7 @@ use super::SCHEMA;
 use super::options::{MOST_BYTES, MOST_GPUS, MOST_SAMPLES};
 use crate::error::Error;
 use crate::holders::Holder;
+use crate::json::JsonError;
 use crate::levers::Lever;
 use crate::timeline::Timelines;
 use crate::trace::{Phase, Source, Unknown};
@@ -176,11 +177,11 @@ pub struct Fit {
 impl Fit {
     /// Reads a fit that was written as JSON; `path` is what errors call it.
     pub fn from_json(text: &[u8], path: &Path) -> Result<Self, Error> {
-        let failed = |cause| Error::Plan { path: path.to_owned(), cause };
-        let fit: Self = serde_json::from_slice(text).map_err(failed)?;
+        let failed = |cause: JsonError| Error::Plan { path: path.to_owned(), cause };
+        let fit: Self = serde_json::from_slice(text).map_err(|error| failed(error.into()))?;
         if fit.schema != SCHEMA {
             let why = format!("its schema is `{}`, and this version reads `{SCHEMA}`", fit.schema);
-            return Err(failed(serde::de::Error::custom(why)));
+            return Err(failed(JsonError::said(why)));
         }
         // Whoever plans anew with these is to get an answer.
         for (name, value, most) in [
@@ -189,7 +190,7 @@ impl Fit {
             ("budget_bytes", fit.budget_bytes, MOST_BYTES),
         ] {
             if value > most {
-                return Err(failed(serde::de::Error::custom(format!("`{name}` is {value}, and {most} is the most"))));
+                return Err(failed(JsonError::said(format!("`{name}` is {value}, and {most} is the most"))));
             }
         }
         Ok(fit)

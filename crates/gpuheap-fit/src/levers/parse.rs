@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use super::Lever;
+use crate::json::message;
 
 /// A text that is no lever.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -19,7 +20,7 @@ impl FromStr for Lever {
     fn from_str(text: &str) -> Result<Self, ParseLeverError> {
         let failed = |why: &str| ParseLeverError { text: text.to_owned(), why: why.to_owned() };
         if text.trim_start().starts_with('{') {
-            return serde_json::from_str(text).map_err(|error| failed(&error.to_string()));
+            return serde_json::from_str(text).map_err(|error| failed(&message(&error)));
         }
         let (name, value) = text.split_once('=').unwrap_or((text, ""));
         let number = |what: &str| value.parse::<u32>().ok().filter(|&n| n > 0).ok_or_else(|| failed(what));
@@ -31,7 +32,7 @@ impl FromStr for Lever {
             Ok(list.split(',').map(|name| name.trim().to_owned()).collect())
         };
         let tagged =
-            |fields: serde_json::Value| serde_json::from_value(fields).map_err(|error| failed(&error.to_string()));
+            |fields: serde_json::Value| serde_json::from_value(fields).map_err(|error| failed(&message(&error)));
         Ok(match name {
             "accumulate" => Self::Accumulate { factor: number("write a number of parts, such as `accumulate=4`")? },
             "allocator" => {

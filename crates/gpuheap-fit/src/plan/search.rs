@@ -157,7 +157,9 @@ impl<'a> Planner<'a> {
     fn smallest_of(&self, scope: Scope) -> Option<Found> {
         let mut best = self.least_of(scope)?;
         for _ in 0..SMALLER {
-            let Some(less) = self.needs(&best).checked_sub(1).and_then(|cap| self.fastest_of(cap, scope)) else { break };
+            let Some(less) = self.needs(&best).checked_sub(1).and_then(|cap| self.fastest_of(cap, scope)) else {
+                break;
+            };
             best = less;
         }
         Some(best)

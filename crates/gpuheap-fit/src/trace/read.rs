@@ -10,6 +10,7 @@ use ruzstd::decoding::StreamingDecoder;
 use super::wire::WireTrace;
 use super::{Trace, check};
 use crate::error::{Error, TraceError};
+use crate::json::message;
 
 /// The most bytes of text. A trace has about 40 bytes an event, and a large model at 32 micro-batches a million events.
 const MOST: u64 = 256 << 20;
@@ -53,43 +54,6 @@ pub fn parse(bytes: &[u8]) -> Result<Trace, TraceError> {
         message: message(&error),
     })?;
     check::trace(wire)
-}
-
-/// What the parser says without the place, which is told apart from it, and without the names of our types.
-fn message(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" at line ").next().unwrap_or(&text);
-    let parts = text.strip_prefix("invalid type: ").and_then(|rest| rest.rsplit_once(", expected "));
-    parts.map_or_else(
-        || text.to_owned(),
-        |(found, expected)| format!("{} where {} was expected", is(found), was(expected)),
-    )
-}
-
-/// What stands there, in words of JSON.
-fn is(found: &str) -> String {
-    let value = found.split('`').nth(1);
-    match (found, value) {
-        ("map", _) => "an object".to_owned(),
-        ("sequence", _) => "a list".to_owned(),
-        (_, Some(value)) if !found.starts_with("string") => value.to_owned(),
-        (text, _) => text.strip_prefix("string ").unwrap_or(text).to_owned(),
-    }
-}
-
-/// What should stand there.
-fn was(expected: &str) -> &str {
-    match expected {
-        "a sequence" => "a list",
-        "a map" => "an object",
-        "a string" | "string" => "a text",
-        "a boolean" => "true or false",
-        "i64" | "u64" | "u32" | "u8" | "usize" => "a whole number",
-        "f64" => "a number",
-        // The name of a type of ours.
-        other if other.starts_with("struct ") || other.contains("internally tagged") => "an object",
-        other => other,
-    }
 }
 
 fn decompressed(compression: &'static str, decoder: impl Read) -> Result<Vec<u8>, TraceError> {

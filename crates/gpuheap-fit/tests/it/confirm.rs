@@ -188,11 +188,9 @@ fn a_lever_that_cannot_be_traced_is_left_out_and_another_plan_is_found() {
                 }
                 Ok(trace(Model { batch: 1, ..Model::default() }))
             };
-            let fit = fit_traced(
-                &mut Fake { planned, asked: Vec::new() },
-                &options(u64::midpoint(whole, least), &["spill"]),
-            )
-            .unwrap();
+            let fit =
+                fit_traced(&mut Fake { planned, asked: Vec::new() }, &options(u64::midpoint(whole, least), &["spill"]))
+                    .unwrap();
             assert_eq!((fit.verdict, fit.peak_from), (Verdict::Fits, Basis::Trace), "without {name}: {:?}", fit.notes);
             assert!(fit.plan.iter().all(|planned| planned.lever.name() != name), "{name}");
             assert!(refused <= 6, "{name} was tried {refused} times");
@@ -208,7 +206,8 @@ fn a_lever_that_cannot_be_traced_is_left_out_and_another_plan_is_found() {
 fn a_lever_that_was_asked_for_and_cannot_be_traced_is_an_error() {
     let mut options = options(1 << 40, &["all"]);
     options.limits.set = vec!["optimizer=fused".parse().unwrap()];
-    let refuse = |_: &[Lever]| Err(Error::Lever { lever: "optimizer".to_owned(), why: "it has no such form".to_owned() });
+    let refuse =
+        |_: &[Lever]| Err(Error::Lever { lever: "optimizer".to_owned(), why: "it has no such form".to_owned() });
     let error = fit_traced(&mut Fake { planned: refuse, asked: Vec::new() }, &options).unwrap_err();
     assert!(error.to_string().contains("it has no such form"), "{error}");
 }

@@ -151,7 +151,7 @@ impl Python<'_> {
 fn failure(path: &Path, what: &str, status: ExitStatus, said: Vec<String>) -> ChildError {
     let lacks = |line: &String| {
         let missing = line.rsplit("No module named ").next().filter(|rest| rest.len() < line.len());
-        missing.is_some_and(|name| matches!(name.trim_matches('\''), "gpuheap" | "gpuheap._fit"))
+        missing.is_some_and(|name| matches!(name.trim_matches(['\'', ')']), "gpuheap" | "gpuheap._fit"))
     };
     if said.iter().any(lacks) {
         return ChildError::NoPackage { path: path.to_owned() };

@@ -13,9 +13,9 @@ impl Planner<'_> {
     pub(super) fn without_idle(&self, mut found: Found, cap: u64) -> Found {
         loop {
             let spared = found.levers.iter().filter(|lever| !self.is_asked_for(lever));
-            let less = spared.filter_map(|lever| self.without(&found, lever)).find(|less| {
-                self.needs(less) <= cap && less.time.total_us <= found.time.total_us * (1.0 + SAME)
-            });
+            let less = spared
+                .filter_map(|lever| self.without(&found, lever))
+                .find(|less| self.needs(less) <= cap && less.time.total_us <= found.time.total_us * (1.0 + SAME));
             match less {
                 // One lever fewer each time, so that this ends.
                 Some(less) if less.levers.len() < found.levers.len() => found = less,

@@ -6,6 +6,9 @@ use crate::levers::checkpoint::Treatment;
 use crate::plan::Chain;
 use crate::plan::corrections::{Trait, kinds_in};
 
+/// Whether a lever is at fault.
+type Pick<'a> = dyn Fn(&Lever, Trait) -> bool + 'a;
+
 impl Planner<'_> {
     /// No trace can be made of a plan; `why` says so in words. Leaves out what is at fault from now on: the lever that the
     /// words name, else those that no trace was made with yet, else the one whose rule is trusted least. Gives the levers,
@@ -22,10 +25,11 @@ impl Planner<'_> {
         let named = |lever: &Lever| why.contains(&format!("the lever `{}`", lever.name()));
         let new = |one: Trait| self.corrections.is_new(one);
         let least = levers.iter().map(|(_, one)| one.trust()).min();
-        let picks: [&dyn Fn(&Lever, Trait) -> bool; 3] =
+        let picks: [&Pick<'_>; 3] =
             [&|lever, _| named(lever), &|_, one| new(one) && !one.is_exact(), &|_, one| Some(one.trust()) == least];
-        let left_out =
-            picks.iter().map(|pick| -> Vec<_> { levers.iter().filter(|(lever, one)| pick(lever, *one)).cloned().collect() });
+        let left_out = picks
+            .iter()
+            .map(|pick| -> Vec<_> { levers.iter().filter(|(lever, one)| pick(lever, *one)).cloned().collect() });
         let left_out = left_out.into_iter().find(|some| !some.is_empty()).unwrap_or_default();
         self.refused.extend(left_out.iter().map(|(_, one)| *one));
         left_out.into_iter().map(|(lever, _)| lever).collect()
