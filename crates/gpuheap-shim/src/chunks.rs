@@ -86,29 +86,49 @@ impl Chunk {
     /// Memory for a chunk, on its device if the budget and the device have it, else on the host if that is allowed. Of a
     /// refusal nobody is told here: it may be one of many parts.
     pub(crate) fn new(moving: &Moving, bytes: usize, prop: AllocationProp, kind: Kind) -> Result<Arc<Self>, Code> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        let device = prop.location.id;
         let origin = origin::of_caller();
-        let (charge, backing) = match on_device(moving, bytes, &prop, (kind, origin)) {
-            Err(Code::OUT_OF_MEMORY) if moving.spills() => on_host(moving, bytes, device, origin)?,
+        let placed = match on_device(moving, bytes, &prop, (kind, origin)) {
+            Err(Code::OUT_OF_MEMORY) if moving.spills() => on_host(moving, bytes, prop.location.id, origin)?,
             other => other?,
         };
+        Ok(Self::with(moving, bytes, prop, kind, placed))
+    }
+
+    /// The same, but never on the host.
+    pub(crate) fn new_on_device(
+        moving: &Moving,
+        bytes: usize,
+        prop: AllocationProp,
+        kind: Kind,
+    ) -> Result<Arc<Self>, Code> {
+        let placed = on_device(moving, bytes, &prop, (kind, origin::of_caller()))?;
+        Ok(Self::with(moving, bytes, prop, kind, placed))
+    }
+
+    fn with(
+        moving: &Moving,
+        bytes: usize,
+        prop: AllocationProp,
+        kind: Kind,
+        (charge, backing): (Charge, Backing),
+    ) -> Arc<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
         let is_on_host = matches!(backing, Backing::Host(_));
         let inner = Inner { backing: Some(backing), charge, address: None, access: Vec::new(), is_pinned: false };
         let token = TOKEN | NEXT.fetch_add(1, Ordering::Relaxed);
         let number = moving.numbers.take();
         TEMPERATURE.reset(number);
         TEMPERATURE.on_host(number, is_on_host);
-        Ok(Arc::new(Self {
+        Arc::new(Self {
             bytes,
-            device,
+            device: prop.location.id,
             kind,
             prop,
             token,
             number,
             warmth: AtomicU64::new(0),
             inner: Mutex::new(inner),
-        }))
+        })
     }
 
     /// What a program has for a handle.

@@ -93,7 +93,7 @@ pub(crate) fn allocate(place: *mut DevicePtr, asked: usize) -> Option<Code> {
 
 /// Whether all of an allocation can be had, as far as one can tell before: within the budget and on the device, with what
 /// may be on the host.
-fn has_room(moving: &Moving, device: DeviceId, bytes: usize) -> bool {
+pub(crate) fn has_room(moving: &Moving, device: DeviceId, bytes: usize) -> bool {
     if bytes <= PIECE {
         // One piece is taken or is not.
         return true;

@@ -1,24 +1,30 @@
-//! Physical memory and its mappings, as programs ask for them. It is charged once, from its creation until the last handle and the last mapping
-//! are gone, in whichever order. Memory of a device is a chunk ([`crate::chunks`]) if it may move.
+//! Physical memory and its mappings, as programs ask for them. It is charged once, from its creation until the last handle
+//! and the last mapping are gone, in whichever order. Memory of a device is a chunk ([`crate::chunks`]) if it may move, or
+//! several ([`pieces`]) if not all of it fits.
 
 mod passed_on;
+mod pieces;
 mod table;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
 use std::sync::{Arc, Mutex};
 
 use gpuheap_cuda::raw::{AccessDesc, AllocationHandle, AllocationProp, Code, DevicePtr, location};
 
 pub(crate) use self::passed_on::{bind_multicast, bind_multicast_on, export};
+use self::pieces::Pieces;
 pub(crate) use self::table::Paging;
 use self::table::{Held, Physical};
 use crate::around::{Call, result};
 use crate::charge::{Charge, Kind};
 use crate::chunks::{self, Chunk};
+use crate::converted::{self, PIECE};
+use crate::moving::{self, Moving};
+use crate::real;
 use crate::state::{self, lock};
-use crate::{converted, moving, real};
 
 pub(crate) fn create(
     call: Call<'_>,
@@ -33,10 +39,9 @@ pub(crate) fn create(
         && !handle.is_null()
         && bytes > 0
     {
-        return match Chunk::new(moving, bytes, prop, Kind::Physical) {
-            Ok(chunk) => {
-                let token = chunk.token();
-                lock(&state::get().paging).handles.insert(token.0, (1, Held::Chunk(chunk)));
+        return match movable(moving, bytes, prop) {
+            Ok((token, held)) => {
+                lock(&state::get().paging).handles.insert(token.0, (1, held));
                 // SAFETY: the program's own place for it, which is not null.
                 unsafe { handle.write(token) };
                 Code::SUCCESS
@@ -69,6 +74,22 @@ pub(crate) fn create(
     code
 }
 
+/// Memory that may move: as one, if it fits on the device or is small.
+fn movable(moving: &Moving, bytes: usize, prop: AllocationProp) -> Result<(AllocationHandle, Held), Code> {
+    if bytes > PIECE && moving.spills() {
+        return match Chunk::new_on_device(moving, bytes, prop, Kind::Physical) {
+            Ok(chunk) => Ok((chunk.token(), Held::Chunk(chunk))),
+            Err(Code::OUT_OF_MEMORY) => {
+                let pieces = Pieces::new(moving, bytes, prop)?;
+                Ok((pieces.token(), Held::Whole(pieces)))
+            }
+            Err(code) => Err(code),
+        };
+    }
+    let chunk = Chunk::new(moving, bytes, prop, Kind::Physical)?;
+    Ok((chunk.token(), Held::Chunk(chunk)))
+}
+
 pub(crate) fn import(call: Call<'_>, handle: *mut AllocationHandle, _shared: *mut c_void, _kind: c_uint) -> Code {
     let code = call();
     if code.is_success()
@@ -85,7 +106,7 @@ pub(crate) fn import(call: Call<'_>, handle: *mut AllocationHandle, _shared: *mu
 
 pub(crate) fn release(call: Call<'_>, handle: AllocationHandle) -> Code {
     let given_back = lock(&state::get().paging).give_back(handle.0);
-    if let Some(Held::Chunk(_)) = given_back {
+    if let Some(Held::Chunk(_) | Held::Whole(_)) = given_back {
         // Its memory goes with the last of handles and mappings.
         return Code::SUCCESS;
     }
@@ -104,11 +125,23 @@ pub(crate) fn map(
     handle: AllocationHandle,
     flags: u64,
 ) -> Code {
-    let chunk = chunk_of(handle);
-    let code = match (&chunk, moving::get()) {
-        (Some(chunk), Some(moving)) => {
+    let code = match (held_of(handle), moving::get()) {
+        (Some(Held::Chunk(chunk)), Some(moving)) => {
             note_context();
             chunk.map(moving, address, bytes, offset, flags)
+        }
+        (Some(Held::Whole(pieces)), Some(moving)) => {
+            note_context();
+            return match pieces.map(moving, address, bytes, offset, flags) {
+                Ok(mapped) => {
+                    let entries = mapped
+                        .into_iter()
+                        .map(|(place, bytes, chunk)| (place, (bytes, Held::Piece(chunk, Arc::clone(&pieces)))));
+                    lock(&state::get().paging).mappings.extend(entries);
+                    Code::SUCCESS
+                }
+                Err(code) => code,
+            };
         }
         _ => call(),
     };
@@ -137,16 +170,34 @@ pub(crate) fn unmap(call: Call<'_>, address: DevicePtr, bytes: usize) -> Code {
         paging.mappings.append(&mut after);
         rest
     };
-    let code = call();
-    if !code.is_success() {
+    // What a program mapped as one goes as one; the driver has several mappings there.
+    let in_pieces = gone.values().any(|(_, held)| matches!(held, Held::Piece(..)));
+    let code = match moving::get() {
+        Some(moving) if in_pieces => unmap_each(moving, &mut gone),
+        _ => call(),
+    };
+    if code.is_success() {
+        gone.values().filter_map(|(_, held)| held.chunk()).for_each(|chunk| chunk.unmapped());
+    } else {
         lock(&state::get().paging).mappings.append(&mut gone);
     }
-    for (_, (_, held)) in gone {
-        if let Held::Chunk(chunk) = held {
+    code
+}
+
+/// Unmaps all that is mapped in a range. With an error, what is left is still mapped.
+fn unmap_each(moving: &Moving, mapped: &mut BTreeMap<usize, (usize, Held)>) -> Code {
+    while let Some((address, (bytes, held))) = mapped.pop_first() {
+        // SAFETY: the program's own call, for one of the mappings in its range.
+        let code = unsafe { (moving.api().cuMemUnmap)(DevicePtr(address), bytes) };
+        if !code.is_success() {
+            mapped.insert(address, (bytes, held));
+            return code;
+        }
+        if let Some(chunk) = held.chunk() {
             chunk.unmapped();
         }
     }
-    code
+    Code::SUCCESS
 }
 
 pub(crate) fn set_access(
@@ -165,21 +216,23 @@ pub(crate) fn set_access(
             let paging = lock(&state::get().paging);
             paging.mappings.range(address.0..end).map(|(_, (_, held))| held.clone()).collect()
         };
-        for held in mapped {
-            if let Held::Chunk(chunk) = held {
-                chunk.granted(wanted);
-            }
+        for chunk in mapped.iter().filter_map(Held::chunk) {
+            chunk.granted(wanted);
         }
     }
     code
 }
 
 pub(crate) fn retain(call: Call<'_>, handle: *mut AllocationHandle, address: *mut c_void) -> Code {
-    if let Some(chunk) = chunk_at(address.addr())
+    let movable = lock(&state::get().paging).at(address.addr()).and_then(|held| match held {
+        Held::Chunk(chunk) => Some((chunk.token(), Held::Chunk(chunk))),
+        Held::Piece(_, pieces) | Held::Whole(pieces) => Some((pieces.token(), Held::Whole(pieces))),
+        Held::Fixed(_) => None,
+    });
+    if let Some((token, held)) = movable
         && !handle.is_null()
     {
-        let token = chunk.token();
-        lock(&state::get().paging).give_out(token.0, Held::Chunk(chunk));
+        lock(&state::get().paging).give_out(token.0, held);
         // SAFETY: the program's own place for it, which is not null.
         unsafe { handle.write(token) };
         return Code::SUCCESS;
@@ -202,31 +255,40 @@ pub(crate) fn retain(call: Call<'_>, handle: *mut AllocationHandle, address: *mu
 }
 
 pub(crate) fn properties(call: Call<'_>, prop: *mut AllocationProp, handle: AllocationHandle) -> Code {
-    match chunk_of(handle) {
-        Some(chunk) if !prop.is_null() => {
+    let known = match held_of(handle) {
+        Some(Held::Chunk(chunk)) => Some(chunk.prop),
+        Some(Held::Whole(pieces)) => pieces.chunks.first().map(|first| first.prop),
+        _ => None,
+    };
+    match known {
+        Some(known) if !prop.is_null() => {
             // SAFETY: the program's own place for it, which is not null.
-            unsafe { prop.write(chunk.prop) };
+            unsafe { prop.write(known) };
             Code::SUCCESS
         }
         _ => call(),
     }
 }
 
-/// The chunk that a token stands for.
-fn chunk_of(handle: AllocationHandle) -> Option<Arc<Chunk>> {
+/// What a token stands for.
+fn held_of(handle: AllocationHandle) -> Option<Held> {
     if !chunks::is_token(handle) {
         return None;
     }
-    match lock(&state::get().paging).handles.get(&handle.0) {
-        Some((_, Held::Chunk(chunk))) => Some(Arc::clone(chunk)),
-        _ => None,
-    }
+    lock(&state::get().paging).handles.get(&handle.0).map(|(_, held)| held.clone())
 }
 
 /// The chunk of the program's that is mapped at an address.
 pub(crate) fn chunk_at(address: usize) -> Option<Arc<Chunk>> {
-    match lock(&state::get().paging).at(address) {
-        Some(Held::Chunk(chunk)) => Some(chunk),
+    lock(&state::get().paging).at(address)?.chunk().cloned()
+}
+
+/// Where memory in pieces begins that is mapped at an address, and its size.
+pub(crate) fn range(address: DevicePtr) -> Option<(DevicePtr, usize)> {
+    let paging = lock(&state::get().paging);
+    let (start, (bytes, held)) = paging.mappings.range(..=address.0).next_back()?;
+    match held {
+        Held::Piece(chunk, pieces) if address.0 - start < *bytes => pieces.range(chunk, *start),
         _ => None,
     }
 }
@@ -234,11 +296,7 @@ pub(crate) fn chunk_at(address: usize) -> Option<Arc<Chunk>> {
 /// All of the program's chunks that are mapped, by their addresses.
 pub(crate) fn mapped_chunks() -> Vec<Arc<Chunk>> {
     let paging = lock(&state::get().paging);
-    let chunk = |held: &Held| match held {
-        Held::Chunk(chunk) => Some(Arc::clone(chunk)),
-        Held::Fixed(_) => None,
-    };
-    paging.mappings.values().filter_map(|(_, held)| chunk(held)).collect()
+    paging.mappings.values().filter_map(|(_, held)| held.chunk().cloned()).collect()
 }
 
 fn note_context() {

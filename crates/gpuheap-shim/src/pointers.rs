@@ -78,7 +78,7 @@ fn correct(value: *mut c_void, attribute: c_uint, address: DevicePtr) {
 
 /// Where the allocation that consists of several pieces begins, and its size.
 fn whole(address: DevicePtr) -> Option<(DevicePtr, usize)> {
-    converted::range(address).or_else(|| ipc::range(address))
+    converted::range(address).or_else(|| paging::range(address)).or_else(|| ipc::range(address))
 }
 
 fn put<T>(place: *mut T, value: T) {

@@ -4,7 +4,8 @@ use std::ffi::{c_uint, c_void};
 
 use gpuheap_cuda::raw::{AllocationHandle, Code, DeviceId};
 
-use super::chunk_of;
+use super::held_of;
+use super::table::Held;
 use crate::around::Call;
 use crate::{moving, real};
 
@@ -42,8 +43,10 @@ pub(crate) fn bind_multicast_on(
 }
 
 fn exposed(call: Call<'_>, handle: AllocationHandle, pass: impl FnOnce(AllocationHandle) -> Code) -> Code {
-    match (chunk_of(handle), moving::get()) {
-        (Some(chunk), Some(moving)) => chunk.expose(moving).map_or_else(|code| code, pass),
+    match (held_of(handle), moving::get()) {
+        (Some(Held::Chunk(chunk)), Some(moving)) => chunk.expose(moving).map_or_else(|code| code, pass),
+        // There is no one memory of the device that could be passed on.
+        (Some(Held::Whole(_)), _) => Code::NOT_SUPPORTED,
         _ => call(),
     }
 }

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex};
 use crate::charge::Charge;
 use crate::chunks::Chunk;
 
+use super::pieces::Pieces;
+
 /// Physical memory that something holds.
 #[derive(Debug)]
 pub(super) struct Physical {
@@ -19,6 +21,20 @@ pub(super) enum Held {
     Fixed(Arc<Physical>),
     /// Memory that may move.
     Chunk(Arc<Chunk>),
+    /// Memory that may move piece by piece: what a token stands for,
+    Whole(Arc<Pieces>),
+    /// and what is mapped of it at one address.
+    Piece(Arc<Chunk>, Arc<Pieces>),
+}
+
+impl Held {
+    /// The chunk, if one is behind it alone.
+    pub(super) const fn chunk(&self) -> Option<&Arc<Chunk>> {
+        match self {
+            Self::Chunk(chunk) | Self::Piece(chunk, _) => Some(chunk),
+            Self::Fixed(_) | Self::Whole(_) => None,
+        }
+    }
 }
 
 /// All that is known of it.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use gpuheap_ledger::State;
 use gpuheap_ledger::control::{self, Done, Reply, Request};
 
-use crate::rig::{Driver, Rig};
+use crate::rig::{Driver, Rig, said};
 use crate::support::KERNELS;
 
 const MIB: u64 = 1 << 20;
@@ -241,6 +241,41 @@ fn what_does_not_fit_spills_and_sleeps_and_wakes_as_the_rest_does() {
         assert!(after.bytes <= 30 * MIB, "{after:?}");
     }
     program.end();
+}
+
+#[test]
+fn of_memory_asked_for_as_one_as_much_is_on_the_device_as_fits() {
+    let rig = Rig::new();
+    let settings = [("GPUHEAP_BUDGET", (100 * MIB).to_string()), ("GPUHEAP_SPILL", (160 * MIB).to_string())];
+    let mut program = Program::start(&rig, "large", &settings);
+    let before = program.done(Request::Status);
+    assert_eq!((before.bytes, before.host), (96 * MIB, 48 * MIB), "whole pieces of 32 MiB");
+    for _ in 0..2 {
+        program.tell("");
+        assert_eq!(program.said("looked"), ["read: 0", "wrong: 0"]);
+        let slept = program.done(yields(0, false));
+        assert_eq!((slept.bytes, slept.host), (0, 144 * MIB));
+    }
+    program.tell("");
+    assert_eq!(program.said("looked"), ["read: 0", "wrong: 0"]);
+    program.end();
+}
+
+#[test]
+fn what_programs_are_told_of_memory_in_pieces_is_what_the_driver_says_of_one() {
+    let rig = Rig::new();
+    let client = rig.client();
+    let (bare, _) = said(rig.command(Driver::Bare, &client).args(["large", "in part"]));
+    let mut command = rig.command(Driver::Shim, &client);
+    command.args(["large", "in part"]);
+    command.env("GPUHEAP_BUDGET", (100 * MIB).to_string()).env("GPUHEAP_SPILL", (160 * MIB).to_string());
+    std::fs::create_dir(rig.path("pieces")).unwrap();
+    let (with, charged) = said(command.env("GPUHEAP_RUN", rig.path("pieces")));
+    // What is partly on the host cannot be passed on.
+    assert!(with.contains("export: 801\n"), "{with}");
+    let expected = bare.replace("export: 0", "export: 801").replace("other than refused: 1", "other than refused: 0");
+    assert_eq!(with, expected);
+    assert_eq!(charged, "end:\nend:\n");
 }
 
 #[test]

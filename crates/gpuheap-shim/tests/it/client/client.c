@@ -36,6 +36,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "nested")) nested();
     else if (!strcmp(what, "stress")) stress();
     else if (!strcmp(what, "sleeps")) sleeps();
+    else if (!strcmp(what, "large")) large(arguments[2] != NULL);
     else if (!strcmp(what, "frees")) frees();
     else if (!strcmp(what, "hot")) hot(arguments[2]);
     else if (!strcmp(what, "graphs")) graphs(arguments[2]);

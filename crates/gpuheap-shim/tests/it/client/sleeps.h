@@ -84,3 +84,59 @@ static void sleeps(void) {
     for (int i = 0; i < 4; i++) SAY("free", CALL(cuMemFree, cuMemFree_v2, (ptr), kept[i].address));
     charged("end");
 }
+
+/* One piece of physical memory that is larger than what fits, as regions of XLA are: mapped as a whole, then in part. */
+static void large(int in_part) {
+    static unsigned char found[144 * MIB];
+    static const access_desc all = {{1, 0}, 3};
+    const size_t bytes = 144 * MIB;
+    prop here, told;
+    ptr range = 0, begin = 0;
+    size_t size = 0, wrong = 0;
+    uint64_t handle = 0, again = 0;
+    char line[16];
+    int descriptor = -1;
+    start();
+    memset(&here, 0, sizeof here);
+    memset(&told, 0, sizeof told);
+    here.kind = here.place.kind = here.types = 1;
+    SAY("reserve", CALL(cuMemAddressReserve, cuMemAddressReserve, (ptr *, size_t, size_t, ptr, uint64_t), &range, 2 * bytes, 0, 0, 0));
+    SAY("create", CALL(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const prop *, uint64_t), &handle, bytes, &here, 0));
+    SAY("properties", CALL(cuMemGetAllocationPropertiesFromHandle, cuMemGetAllocationPropertiesFromHandle, (prop *, uint64_t), &told, handle));
+    printf("as asked: %d\n", told.kind == 1 && told.place.kind == 1 && told.place.id == 0);
+    SAY("map with an offset", CALL(cuMemMap, cuMemMap, (ptr, size_t, size_t, uint64_t, uint64_t), range, 2 * MIB, 2 * MIB, handle, 0));
+    SAY("map too much", CALL(cuMemMap, cuMemMap, (ptr, size_t, size_t, uint64_t, uint64_t), range, bytes + 2 * MIB, 0, handle, 0));
+    SAY("map", CALL(cuMemMap, cuMemMap, (ptr, size_t, size_t, uint64_t, uint64_t), range, bytes, 0, handle, 0));
+    SAY("access", CALL(cuMemSetAccess, cuMemSetAccess, (ptr, size_t, const access_desc *, size_t), range, bytes, &all, 1));
+    SAY("export", CALL(cuMemExportToShareableHandle, cuMemExportToShareableHandle, (void *, uint64_t, int, uint64_t), &descriptor, handle, 1, 0));
+    SAY("retain", CALL(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle, (uint64_t *, void *), &again, (void *)(range + 70 * MIB)));
+    printf("the same handle: %d\n", again == handle);
+    SAY("release", CALL(cuMemRelease, cuMemRelease, (uint64_t), again));
+    SAY("release", CALL(cuMemRelease, cuMemRelease, (uint64_t), handle));
+    SAY("release too often", CALL(cuMemRelease, cuMemRelease, (uint64_t), handle));
+    CALL(cuMemGetAddressRange, cuMemGetAddressRange_v2, (ptr *, size_t *, ptr), &begin, &size, range + 100 * MIB);
+    printf("whole: %d\n", begin == range && size == bytes);
+    for (size_t i = 0; i < bytes; i++) found[i] = (unsigned char)(i / 4099);
+    SAY("write", CALL(cuMemcpyHtoD, cuMemcpyHtoD_v2, (ptr, const void *, size_t), range, found, bytes));
+    puts("ready");
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin)) {
+        memset(found, 0, bytes);
+        SAY("read", CALL(cuMemcpyDtoH, cuMemcpyDtoH_v2, (void *, ptr, size_t), found, range, bytes));
+        for (size_t i = 0; i < bytes; i++) wrong += found[i] != (unsigned char)(i / 4099);
+        printf("wrong: %zu\nlooked\n", wrong);
+        fflush(stdout);
+    }
+    SAY("unmap", CALL(cuMemUnmap, cuMemUnmap, (ptr, size_t), range, bytes));
+    charged("end");
+    if (!in_part) return;
+    /* Its beginning, to the middle of a piece. */
+    SAY("create", CALL(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const prop *, uint64_t), &handle, bytes, &here, 0));
+    SAY("map", CALL(cuMemMap, cuMemMap, (ptr, size_t, size_t, uint64_t, uint64_t), range, 52 * MIB, 0, handle, 0));
+    SAY("access", CALL(cuMemSetAccess, cuMemSetAccess, (ptr, size_t, const access_desc *, size_t), range, 52 * MIB, &all, 1));
+    SAY("fill", CALL(cuMemsetD8, cuMemsetD8_v2, (ptr, unsigned char, size_t), range, 7, 52 * MIB));
+    SAY("unmap", CALL(cuMemUnmap, cuMemUnmap, (ptr, size_t), range, 52 * MIB));
+    SAY("release", CALL(cuMemRelease, cuMemRelease, (uint64_t), handle));
+    SAY("other than refused", CALL(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const prop *, uint64_t), &handle, 300 * MIB, &here, 0) != 2);
+    charged("end");
+}
