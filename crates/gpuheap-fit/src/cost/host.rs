@@ -51,7 +51,7 @@ pub(super) const BACKWARD: f64 = 0.9;
 pub(super) const MODULE: f64 = 1.4;
 /// A step beside all that: clearing gradients, handing out the loss, waiting for the device.
 pub(super) const STEP: f64 = 140.0;
-/// What an optimizer does in Python for each parameter: AdamW over 200 of them takes 2.1 for each more than its kernels.
+/// What an optimizer does in Python for each parameter: `AdamW` over 200 of them takes 2.1 for each more than its kernels.
 pub(super) const PARAMETER: f64 = 2.0;
 /// The same if a fused kernel steps them all: 0.63 with what `LISTED` has of it.
 pub(super) const FUSED_PARAMETER: f64 = 0.4;

@@ -169,13 +169,11 @@ impl Chain {
         for link in &self.links {
             let last = layers.last().map_or(&[][..], Vec::as_slice);
             let mut next: Vec<(u64, f64, usize, usize)> = Vec::new();
-            for (from, &(spared, costs, ..)) in last.iter().enumerate() {
-                if link.before.saturating_sub(spared) > budget {
-                    continue;
-                }
-                for (index, choice) in link.choices.iter().enumerate() {
-                    if choice.within.saturating_sub(spared) <= budget {
-                        let weight = if choice.treatment == Treatment::Offload { offload } else { 1.0 };
+            // Choice by choice, since the states before are in order: that makes few runs to sort.
+            for (index, choice) in link.choices.iter().enumerate() {
+                let weight = if choice.treatment == Treatment::Offload { offload } else { 1.0 };
+                for (from, &(spared, costs, ..)) in last.iter().enumerate() {
+                    if link.before.max(choice.within).saturating_sub(spared) <= budget {
                         let costs = costs + weight * choice.costs_us;
                         next.push((spared.saturating_add(choice.spares), costs, index, from));
                     }
@@ -206,7 +204,10 @@ impl Chain {
 
 /// Drops every state that another one beats in bytes and in time.
 fn keep_best(states: &mut Vec<(u64, f64, usize, usize)>) {
-    states.sort_by(|one, other| other.0.cmp(&one.0).then(one.1.total_cmp(&other.1)));
+    states.sort_by(|one, other| {
+        let bytes = other.0.cmp(&one.0).then(one.1.total_cmp(&other.1));
+        bytes.then(one.3.cmp(&other.3)).then(one.2.cmp(&other.2))
+    });
     let mut least = f64::INFINITY;
     states.retain(|state| {
         let better = state.1 < least - 1e-9;
@@ -264,6 +265,7 @@ fn all_treated(
     let mut result = Vec::with_capacity(blocks.len());
     let mut spared_before: Vec<u64> = Vec::new();
     let steady = blocks.last().map_or(0, |block| block.passages.len());
+    let last = LastStep::new(program);
     for block in blocks {
         let (mut spares, mut within) = (u64::MAX, 0_u64);
         for (turn, passage) in block.passages.iter().enumerate() {
@@ -285,7 +287,7 @@ fn all_treated(
             within = within.max(most.saturating_add(spared_before[turn]));
             spared_before[turn] = so_far.max(spared_before[turn]);
         }
-        let costs = costs_us(program, block, treatment, cost, device);
+        let costs = costs_us(program, &last, block, treatment, cost, device);
         result.push((if steady == 0 || spares == u64::MAX { 0 } else { spares }, costs, within));
     }
     result
@@ -299,15 +301,40 @@ fn second_pass(program: &Program<'_>, at: usize, module: u32) -> usize {
     last.filter(|&last| matches!(program.events[last], Event::Enter(_, Pass::Recompute))).unwrap_or(at)
 }
 
-/// What treating the block costs the last step.
-fn costs_us(program: &Program<'_>, block: &Block, treatment: Treatment, cost: &CostModel, device: &Device) -> f64 {
-    let start = program.steps().last().map_or(0, |step| step.start);
-    let mut sum = 0.0;
-    for passage in block.passages.iter().filter(|passage| passage.enter >= start) {
-        let repeat = program.events[start..passage.enter].iter().rev().find_map(|event| match event {
-            Event::Repeat(count) => Some(f64::from(*count)),
+/// The last step of a program, and how often what is in it happens.
+struct LastStep {
+    start: usize,
+    /// From which event on, and how often.
+    repeats: Vec<(usize, f64)>,
+}
+
+impl LastStep {
+    fn new(program: &Program<'_>) -> Self {
+        let start = program.steps().last().map_or(0, |step| step.start);
+        let counts = program.events.iter().enumerate().skip(start).filter_map(|(at, event)| match event {
+            Event::Repeat(count) => Some((at, f64::from(*count))),
             _ => None,
         });
+        Self { start, repeats: counts.collect() }
+    }
+
+    fn times(&self, at: usize) -> f64 {
+        let before = self.repeats.partition_point(|&(from, _)| from < at);
+        before.checked_sub(1).map_or(1.0, |index| self.repeats[index].1)
+    }
+}
+
+/// What treating the block costs the last step.
+fn costs_us(
+    program: &Program<'_>,
+    last: &LastStep,
+    block: &Block,
+    treatment: Treatment,
+    cost: &CostModel,
+    device: &Device,
+) -> f64 {
+    let mut sum = 0.0;
+    for passage in block.passages.iter().filter(|passage| passage.enter >= last.start) {
         let once = match treatment {
             Treatment::Keep => 0.0,
             Treatment::Recompute | Treatment::Selective => {
@@ -321,7 +348,7 @@ fn costs_us(program: &Program<'_>, block: &Block, treatment: Treatment, cost: &C
                 2.0 * bytes as f64 / device.link_bytes_per_second.value.max(1.0) * 1e6
             }
         };
-        sum += once * repeat.unwrap_or(1.0);
+        sum += once * last.times(passage.enter);
     }
     sum
 }

@@ -21,7 +21,7 @@ fn step_of(operator: &Operator<'_>) -> StepTime {
     let (read, written) = bytes.split_at(operator.inputs.len());
     let ids = |from: usize, to: usize| (from..to).map(|id| id.to_string()).collect::<Vec<_>>().join(",");
     let (inputs, all) = (operator.inputs.len(), bytes.len());
-    let allocs: String = (0..all).map(|id| format!(r#"["alloc",{id}],"#)).collect();
+    let allocs = (0..all).map(|id| format!(r#"["alloc",{id}]"#)).collect::<Vec<_>>().join(",");
     let thread = u8::from(operator.backward);
     let phase = if operator.backward { "backward" } else { "forward" };
     let call = format!(
@@ -34,7 +34,7 @@ fn step_of(operator: &Operator<'_>) -> StepTime {
     );
     let text = format!(
         r#"{{"schema":"gpuheap.fit.trace/1","ops":["aten.{}"],"storages":{{"bytes":{bytes:?},"class":{:?},"dtype":{:?}}},
-            "events":[["step",1],["phase","{phase}"],{allocs}{call}]}}"#,
+            "events":[["step",1],["phase","{phase}"],{allocs},{call}]}}"#,
         operator.name,
         vec!["activation"; all],
         vec![operator.dtype; all],
