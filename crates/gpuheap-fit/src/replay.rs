@@ -70,12 +70,7 @@ pub(crate) fn replay_sized(program: &Program<'_>, sizes: &[u64], config: &Config
 }
 
 /// The same, and `seen` hears of every change.
-pub(crate) fn watched(
-    program: &Program<'_>,
-    config: &Config,
-    cap: Option<u64>,
-    seen: impl FnMut(Moment),
-) -> Replayed {
+pub(crate) fn watched(program: &Program<'_>, config: &Config, cap: Option<u64>, seen: impl FnMut(Moment)) -> Replayed {
     run(program, |slot| program.slots[slot as usize].bytes, config, cap, seen)
 }
 

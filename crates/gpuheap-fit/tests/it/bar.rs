@@ -57,7 +57,8 @@ fn scratch_of_convolutions_that_may_need_another_segment_is_in_the_bar() {
     let wanted = (512 + 64) * MIB + (44 * MIB + TILES).next_multiple_of(2 * MIB);
     assert!(wanted - most <= 1, "{most} for {wanted}");
     // Where there is room for them, and where it is no convolution, the size alone counts.
-    for fit in [answer(&trace(CONVOLUTION, 30 * MIB), None, None), answer(&trace("aten.mul.Tensor", 44 * MIB), None, None)]
+    for fit in
+        [answer(&trace(CONVOLUTION, 30 * MIB), None, None), answer(&trace("aten.mul.Tensor", 44 * MIB), None, None)]
     {
         assert_eq!(fit.peak.reserved_bytes, (512 + 64) * MIB);
         assert_eq!(fit.peak.high, by_size(&fit));

@@ -62,8 +62,7 @@ pub(crate) fn peak(peak: &Peak) -> String {
 
 /// What a peak is made of.
 pub(crate) fn parts(fit: &Fit, peak: &Peak) -> String {
-    let [allocated, reserved, context] =
-        [peak.allocated_bytes, peak.reserved_bytes, fit.context_bytes].map(Bytes::new);
+    let [allocated, reserved, context] = [peak.allocated_bytes, peak.reserved_bytes, fit.context_bytes].map(Bytes::new);
     let more = fit.context_most_bytes.saturating_sub(fit.context_bytes);
     let most = if more > 0 { format!(" (or {} more)", Bytes::new(more)) } else { String::new() };
     format!("{allocated} allocated, {reserved} reserved, {context}{most} for the context and libraries")

@@ -48,7 +48,10 @@ impl Planner<'_> {
         for rank in 0..=self.prepared[first.prepared].others.len() {
             let program = self.treated(Spec { rank, ..first }, treatments)?;
             let replayed = replay_with_bar(&program, config, self.device);
-            if fullest.as_ref().is_none_or(|(_, other, _)| self.bar.reserved(&replayed, 0) > self.bar.reserved(other, 0)) {
+            if fullest
+                .as_ref()
+                .is_none_or(|(_, other, _)| self.bar.reserved(&replayed, 0) > self.bar.reserved(other, 0))
+            {
                 fullest = Some((rank, replayed, program));
             }
         }
