@@ -15,6 +15,8 @@ const ROWS: usize = 8;
 const LABEL: usize = 9;
 /// Columns of the drawing, at most.
 const COLUMNS: usize = 72;
+/// Plans that are listed, at most.
+const LISTED: usize = 12;
 const TABLE: [Column; 3] = [Column::new("budget"), Column::new("step"), Column::new("changes")];
 
 /// The characters of a drawing.
@@ -41,9 +43,10 @@ pub(super) fn show(page: &mut Page, fit: &Fit) {
         drawing(page, fit);
         page.gap();
     }
-    let rows: Vec<Vec<Cell>> = fit
-        .front
+    let shown = spread(fit.front.len());
+    let rows: Vec<Vec<Cell>> = shown
         .iter()
+        .map(|&at| &fit.front[at])
         .map(|point| {
             vec![
                 Cell::Number(Bytes::new(point.budget_bytes).to_string()),
@@ -53,9 +56,21 @@ pub(super) fn show(page: &mut Page, fit: &Fit) {
         })
         .collect();
     page.table(&TABLE, &rows);
+    if shown.len() < fit.front.len() {
+        let more = format!("{} of {} plans; `--json` has all", shown.len(), fit.front.len());
+        page.paragraph("  ", 2, Role::Faint, &more);
+    }
     if let Some(smallest) = say::smallest(fit) {
         page.paragraph("  ", 2, Role::Faint, &smallest);
     }
+}
+
+/// Which of so many plans are listed: the first, the last, and others at even distances.
+fn spread(count: usize) -> Vec<usize> {
+    if count <= LISTED {
+        return (0..count).collect();
+    }
+    (0..LISTED).map(|row| row * (count - 1) / (LISTED - 1)).collect()
 }
 
 fn drawing(page: &mut Page, fit: &Fit) {
