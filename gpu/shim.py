@@ -372,10 +372,6 @@ def exact() -> None:
             print(f"== exact {env} {options}: {same(bare, row)}", flush=True)
 
 
-CONTEXT = 700 << 20
-"""Bytes of a context and its libraries, at most: they are part of a budget."""
-
-
 def others() -> None:
     """JAX and CuPy to the bit. XLA does not tune: what it chooses differs from run to run."""
     # JAX's own allocator takes no more than a share of the card as it is told of it, which is the budget.
@@ -388,7 +384,7 @@ def others() -> None:
         print(f"== {name} {env}, again without: {same(bare, again)}", flush=True)
         need = bare.get("reserved") or need
         for share in (None, 0.8, 0.6):
-            options = () if share is None else ("--budget", str(int(need * share) + CONTEXT), "--spill", "auto")
+            options = () if share is None else ("--budget", str(int(need * share)), "--spill", "auto")
             row = measured(name, steps, *options, env=env, seconds=40)
             print(f"== {name} {env} at {share} of {need / GIB:.2f} GiB: {same(bare, row)}", flush=True)
         naps(10, name, 2 * steps, env)
