@@ -159,6 +159,12 @@ def sparse() -> Any:
     return model, torch.optim.SGD(model.parameters(), 0.1), F.cross_entropy, batch
 
 
+def sparse_adam() -> Any:
+    model, _, loss, batch = sparse()
+    optimizers = (torch.optim.SparseAdam(model[0].parameters()), torch.optim.Adam(model[1].parameters()))
+    return model, optimizers, loss, batch
+
+
 class Packed(nn.Module):
     def __init__(self) -> None:
         super().__init__()

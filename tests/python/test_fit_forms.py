@@ -26,8 +26,8 @@ ERRORS = {
     "runs_dry": ["came to an end before two steps"],
 }
 OTHERS = (
-    "in_order", "three", "averaged", "logged", "distributions", "sparse", "packed", "packed_known", "spoken",
-    "scripted",
+    "in_order", "three", "averaged", "logged", "distributions", "sparse", "sparse_adam", "packed", "packed_known",
+    "spoken", "scripted",
 )  # fmt: skip
 NAMES = (*OTHERS, *ALIKE, *ERRORS)
 
@@ -104,6 +104,13 @@ def test_gradients_of_few_rows_are_few_rows(traces: dict[str, dict[str, Any]]) -
     # 32 samples of 20 words: that many rows of 64 numbers, and never the whole table of 1000.
     assert 32 * 20 * 64 * 4 in asked
     assert 1000 * 64 * 4 not in asked
+
+
+def test_rows_of_a_gradient_are_what_sparse_adam_works_with(traces: dict[str, dict[str, Any]]) -> None:
+    rows = 32 * 20 * 64 * 4
+    # Beside the gradient: its sum over equal rows, the rows of both moments, what each changes by, and the step.
+    plain, adam = (sizes(traces[name]).count(rows) for name in ("sparse", "sparse_adam"))
+    assert adam - plain == 6, (plain, adam)
 
 
 def test_packed_sequences_take_what_their_lengths_say(traces: dict[str, dict[str, Any]]) -> None:

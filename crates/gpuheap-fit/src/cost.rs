@@ -4,6 +4,7 @@
 //! one after another (`host`) while the device works, so the step is followed call by call (`queue`): where the
 //! program is slower the device waits, and what is lost in one phase is not made up for in another.
 
+mod beside;
 mod host;
 mod kernel;
 mod product;
@@ -14,14 +15,11 @@ use crate::exchange;
 use crate::levers::Lever;
 use crate::program::{Program, Run};
 use crate::trace::{Call, Class, Event, Pass, Phase, Trace};
+pub use beside::HIDDEN;
+use beside::OnePass;
 use host::Host;
 use kernel::Kernels;
 use queue::Queue;
-
-/// What a copy costs that runs beside other work, in parts of its time: both use the memory.
-pub const HIDDEN: f64 = 0.05;
-/// The part of a step beside which copies can run: not before the first result, nor after the last.
-const COVERED: f64 = 0.9;
 
 /// Calls of a small operator that it takes the program to handle one that a selective checkpoint has stored.
 pub(crate) const STORED_CALLS: f64 = host::STORED;
@@ -77,8 +75,10 @@ struct Walk {
     again: u32,
     device_us: f64,
     host_us: f64,
-    /// Copies beside the work.
-    link_us: f64,
+    /// The forward pass with the loss, in which copies go to the host, and the backward pass, in which they come back.
+    passes: [OnePass; 2],
+    /// What the queue was at when the phase began.
+    begun: f64,
 }
 
 impl CostModel {
@@ -123,10 +123,10 @@ impl CostModel {
         let mut walk = Walk::new(program, &self.again);
         self.think(&mut walk, host::STEP);
         self.follow(&mut walk, program, start, end);
+        walk.mark();
         let busy = walk.queue.end() + program.extra_us.max(0.0);
-        let link = program.link_us + walk.link_us;
-        let hidden = link.min(COVERED * busy);
-        let total = busy + link - (1.0 - HIDDEN) * hidden;
+        let link_us: f64 = walk.passes.iter().map(|pass| pass.link_us(program.link_us / 2.0)).sum();
+        let total = busy + link_us;
         StepTime {
             device_us: walk.device_us + program.extra_us.max(0.0),
             launch_us: walk.host_us,
@@ -155,18 +155,24 @@ impl CostModel {
         let pass =
             |walk: &mut Walk| program.events[start..end].iter().for_each(|&event| self.event(walk, program, event));
         pass(walk);
+        walk.mark();
         let before = walk.clone();
         pass(walk);
+        walk.mark();
         let more = f64::from(count - 2);
         walk.queue.again(&before.queue, more);
+        walk.begun = walk.queue.end();
         walk.device_us += (walk.device_us - before.device_us) * more;
         walk.host_us += (walk.host_us - before.host_us) * more;
-        walk.link_us += (walk.link_us - before.link_us) * more;
+        for (pass, before) in walk.passes.iter_mut().zip(before.passes) {
+            pass.again(before, more);
+        }
     }
 
     fn event(&self, walk: &mut Walk, program: &Program<'_>, event: Event) {
         match event {
             Event::Phase(phase) => {
+                walk.mark();
                 walk.phase = phase;
                 walk.stepping = false;
             }
@@ -219,7 +225,9 @@ impl CostModel {
         walk.host_us += host_us;
         if self.beside.get(index).copied().unwrap_or(false) {
             walk.queue.think(host_us);
-            walk.link_us += device_us;
+            if let Some(pass) = walk.pass() {
+                pass.link_us += device_us;
+            }
             return;
         }
         walk.queue.call_on(trace.calls[index].stream, host_us, device_us);
@@ -334,7 +342,27 @@ impl Walk {
             again: 0,
             device_us: 0.0,
             host_us: 0.0,
-            link_us: 0.0,
+            passes: [OnePass::default(); 2],
+            begun: 0.0,
+        }
+    }
+
+    /// The pass that a phase is part of.
+    const fn pass(&mut self) -> Option<&mut OnePass> {
+        match self.phase {
+            Phase::Forward | Phase::Loss => Some(&mut self.passes[0]),
+            Phase::Backward => Some(&mut self.passes[1]),
+            _ => None,
+        }
+    }
+
+    /// What the queue came by since the last mark was the phase's.
+    fn mark(&mut self) {
+        let end = self.queue.end();
+        let more = end - self.begun;
+        self.begun = end;
+        if let Some(pass) = self.pass() {
+            pass.busy_us += more;
         }
     }
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gpuheap._fit.known import numbers
+from gpuheap._fit.sparse import SPARSE
 
 if TYPE_CHECKING:
     from gpuheap._fit.fake import FakeCuda
@@ -80,6 +81,7 @@ class Values:
             _aten.equal.default: self._equal,
             _aten.repeat_interleave.Tensor: self._repeat,
             _aten._grouped_mm.default: self._grouped,
+            **SPARSE,
         }
 
     def intercept(self, mode: FakeCuda, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
