@@ -63,7 +63,7 @@ impl Frame<'_> {
                 costs_us,
                 what: lever.title(),
                 why: why(&lever).to_owned(),
-                code: code(&lever, &self.class),
+                code: format!("gpuheap run --budget {} --spill {over} -- python train.py", self.budget),
                 lever,
             });
         }

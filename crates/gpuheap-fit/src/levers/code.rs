@@ -66,7 +66,7 @@ pub fn code(lever: &Lever, class: &str) -> String {
         ),
         Lever::Sparse24 {} => "weight = torch.sparse.to_sparse_semi_structured(weight)".to_owned(),
         Lever::InferenceMode {} => "with torch.inference_mode():\n    evaluate(model)".to_owned(),
-        Lever::Spill { .. } => "gpuheap run --budget SIZE -- python train.py".to_owned(),
+        Lever::Spill { bytes } => format!("gpuheap run --spill {bytes} -- python train.py"),
     }
 }
 

@@ -218,8 +218,13 @@ fn what_a_peak_is_of_is_said_of_plans_that_spill_too() {
     let planned = |_: &[Lever]| Ok(trace(Model { layers: 5, ..Model::default() }));
     let at = |budget| fit_traced(&mut Fake { planned, asked: Vec::new() }, &options(budget, &without)).unwrap();
     let least = at(1 << 30).smallest_budget_bytes.unwrap();
-    let fit = at(least - (64 << 20));
+    let budget = least - (64 << 20);
+    let fit = at(budget);
     assert_eq!(fit.verdict, Verdict::FitsWithSpill, "{:?}", fit.notes);
+    // Nothing spills by itself: the line to type has both sizes.
+    let spill = fit.plan.last().unwrap();
+    let line = format!("gpuheap run --budget {budget} --spill {} -- python train.py", spill.saves_bytes);
+    assert_eq!(spill.code, line);
     let says = |part: &str| fit.notes.iter().any(|note| note.contains(part));
     match fit.peak_from {
         Basis::Trace => assert!(says("of a trace with the plan applied, before anything lies on the host")),
