@@ -167,6 +167,13 @@ def test_a_trainer(tmp_path: Path) -> None:
     assert trains(program) > 0
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert trainer.optimizer is None
+    arguments.gradient_accumulation_steps = 3
+    program = gpuheap.fit.from_trainer(trainer)()
+    passes = []
+    program.model.register_forward_hook(lambda *_: passes.append(program.model.classifier.weight.grad is not None))
+    program.step(program.model, program.optimizer, program.batch)
+    # All passes but the first run beside gradients.
+    assert passes == [False, True, True] and program.model.classifier.weight.grad is None
     with pytest.raises(gpuheap.Error, match="is no Hugging Face Trainer"):
         gpuheap.fit.from_trainer(model)
     trainer.train_dataset = None

@@ -43,7 +43,10 @@ def make_of(trainer: Any) -> Callable[[], Fit]:
             made.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         if hasattr(made, "config"):
             made.config.use_cache = False
-        return Fit(made, settings.optimizer(made), settings.loss(), batch)
+        loss = settings.loss()
+        if settings.passes > 1:
+            return Fit(made, settings.optimizer(made), batch=batch, step=_accumulating(loss, settings.passes))
+        return Fit(made, settings.optimizer(made), loss, batch)
 
     return make
 
@@ -53,6 +56,7 @@ class _Settings:
 
     def __init__(self, trainer: Any) -> None:
         args = trainer.args
+        self.passes = max(int(getattr(args, "gradient_accumulation_steps", 1)), 1)
         self.checkpointing = bool(getattr(args, "gradient_checkpointing", False))
         self.dtype = "bfloat16" if getattr(args, "bf16", False) else "float16" if getattr(args, "fp16", False) else None
         self.decay = float(getattr(args, "weight_decay", 0.0))
@@ -98,6 +102,20 @@ class _Settings:
                 return output["loss"] if isinstance(output, dict) else output[0]
 
         return whole
+
+
+def _accumulating(loss: Any, passes: int) -> Callable[[Any, Any, Any], None]:
+    """A step of several passes, as the trainer does it: all but the first have gradients beside their activations."""
+
+    def step(model: Any, optimizer: Any, batch: Any) -> None:
+        from gpuheap._fit.program import loss_of
+
+        for _ in range(passes):
+            (loss_of(model, loss, batch) / passes).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
 
 
 def _largest(trainer: Any) -> Any:
