@@ -36,6 +36,21 @@ def evaluated() -> Any:
     return {"model": model.eval(), "loss": loss, "batch": batch}
 
 
+def evaluated_alone() -> Any:
+    model, _, _, (inputs, _) = mlp()
+    return {"model": model.eval(), "batch": inputs}
+
+
+def loaded() -> Any:
+    """A batch as training takes it: by worker processes, into pinned memory."""
+    model, optimizer, loss, (inputs, target) = mlp()
+    samples = torch.utils.data.TensorDataset(inputs, target)
+    loader = torch.utils.data.DataLoader(
+        samples, batch_size=8, shuffle=True, num_workers=2, pin_memory=True, persistent_workers=True, timeout=30
+    )
+    return model, optimizer, loss, next(iter(loader))
+
+
 class Residual(nn.Module):
     """Two gradients meet at `x`, and again at its double."""
 

@@ -20,6 +20,8 @@ PROGRAMS = [
     "sized",
     "sized@16",
     "evaluated",
+    "evaluated_alone",
+    "loaded",
     "residual",
     "blocks",
     "blocks@ampere",
@@ -120,6 +122,19 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Traced]:
     )
     assert done.returncode == 0, done.stderr
     return {name: Traced(json.loads((folder / f"{name}.json").read_text())) for name in PROGRAMS}
+
+
+def test_evaluation_needs_no_loss(traces: dict[str, Traced]) -> None:
+    trace = traces["evaluated_alone"]
+    assert not trace.error
+    # The hidden layer, its activation and the output.
+    assert trace.allocated(2, "evaluation") == [32 * 256 * 4, 32 * 256 * 4, 32 * 10 * 4]
+
+
+def test_a_loader_with_workers_and_pinned_memory_gives_the_batch(traces: dict[str, Traced]) -> None:
+    trace = traces["loaded"]
+    assert not trace.error
+    assert trace.allocated(0, "load") == [8 * 64 * 4, 8 * 8]
 
 
 def test_parameters_arrive_in_order_and_stay(traces: dict[str, Traced]) -> None:

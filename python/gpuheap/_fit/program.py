@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuheap._fit.errors import TraceError
 
-__all__ = ["Program", "as_program", "loss_of"]
+__all__ = ["Program", "as_program", "loss_of", "output_of"]
 
 _FIELDS = ("model", "optimizer", "loss", "batch", "step")
 _EXPECTED = "Return (model, optimizer, loss, batch), or gpuheap.Fit(model=..., optimizer=..., loss=..., batch=...)."
@@ -174,8 +174,7 @@ def loss_of(model: Any, loss: Any, batch: Any, on_loss: Callable[[], None] = lam
         TraceError: there is no loss to be found.
     """
     if loss is None:
-        _takes_batch(model, batch)
-        return _own_loss(model, call(model, batch))
+        return _own_loss(model, output_of(model, batch))
     if _takes_model(loss):
         return loss(model, batch)
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
@@ -188,6 +187,12 @@ def loss_of(model: Any, loss: Any, batch: Any, on_loss: Callable[[], None] = lam
     output = call(model, inputs)
     on_loss()
     return loss(output, target)
+
+
+def output_of(model: Any, batch: Any) -> Any:
+    """What the model makes of a whole batch: of a program that evaluates, all there is; else it has the loss."""
+    _takes_batch(model, batch)
+    return call(model, batch)
 
 
 def _takes_batch(model: Any, batch: Any) -> None:

@@ -21,10 +21,11 @@ from gpuheap._fit.engine import Engine
 from gpuheap._fit.errors import TraceError
 from gpuheap._fit.fake import FakeCuda, prepare_engine
 from gpuheap._fit.kernels import Kernels
+from gpuheap._fit.loaders import loading_here
 from gpuheap._fit.modules import Modules
 from gpuheap._fit.phases import Phases
 from gpuheap._fit.pretend import Gpu, pretending
-from gpuheap._fit.program import Program, as_program, loss_of
+from gpuheap._fit.program import Program, as_program, loss_of, output_of
 from gpuheap._fit.rank import Handed, alone, shard_of
 from gpuheap._fit.recorder import Recorder
 from gpuheap._fit.state import preserving
@@ -96,6 +97,7 @@ class Session:
         stack.enter_context(attending(self._gpu))
         self._converted = stack.enter_context(converting())
         stack.enter_context(_lists_of_tensors())
+        stack.enter_context(loading_here())
         stack.enter_context(recurrent.recurring(self._gpu))
         stack.enter_context(fastpath.decomposed())
         stack.enter_context(linear.adding_in_place())
@@ -284,6 +286,8 @@ class Session:
                 batches_in = self._batch
                 inputs = batches_in[0] if isinstance(batches_in, (tuple, list)) else batches_in
                 program.model(**inputs) if isinstance(inputs, Mapping) else program.model(inputs)
+            elif program.evaluates and program.loss is None:
+                output_of(program.model, self._batch)
             else:
                 loss_of(program.model, program.loss, self._batch)
 
