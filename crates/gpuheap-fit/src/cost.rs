@@ -13,10 +13,11 @@ mod queue;
 use crate::device::{Calibration, Device};
 use crate::exchange;
 use crate::levers::Lever;
+use crate::levers::checkpoint::WINDOW;
 use crate::program::{Program, Run};
 use crate::trace::{Call, Class, Event, Pass, Phase, Trace};
 pub use beside::HIDDEN;
-use beside::OnePass;
+use beside::Link;
 use host::Host;
 use kernel::Kernels;
 use queue::Queue;
@@ -48,6 +49,8 @@ pub struct CostModel {
     /// Parameters that the optimizer steps.
     parameters: f64,
     launch_us: f64,
+    /// What it takes to copy as much over the link as may be on its way.
+    window_us: f64,
     factor: f64,
 }
 
@@ -75,10 +78,7 @@ struct Walk {
     again: u32,
     device_us: f64,
     host_us: f64,
-    /// The forward pass with the loss, in which copies go to the host, and the backward pass, in which they come back.
-    passes: [OnePass; 2],
-    /// What the queue was at when the phase began.
-    begun: f64,
+    link: Link,
 }
 
 impl CostModel {
@@ -106,6 +106,7 @@ impl CostModel {
             stored: stored(trace, &run_again(trace)),
             parameters: stepped(trace),
             launch_us: device.launch_us.value.max(0.0),
+            window_us: WINDOW as f64 / device.link_bytes_per_second.value.max(1.0) * 1e6,
             factor,
         }
     }
@@ -120,13 +121,10 @@ impl CostModel {
     /// The time of the events from `start` to `end`, as a step of their own.
     #[must_use]
     pub fn of(&self, program: &Program<'_>, start: usize, end: usize) -> StepTime {
-        let mut walk = Walk::new(program, &self.again);
+        let mut walk = Walk::new(program, &self.again, self.window_us);
         self.think(&mut walk, host::STEP);
         self.follow(&mut walk, program, start, end);
-        walk.mark();
-        let busy = walk.queue.end() + program.extra_us.max(0.0);
-        let link_us: f64 = walk.passes.iter().map(|pass| pass.link_us(program.link_us / 2.0)).sum();
-        let total = busy + link_us;
+        let total = walk.queue.end() + program.extra_us.max(0.0);
         StepTime {
             device_us: walk.device_us + program.extra_us.max(0.0),
             launch_us: walk.host_us,
@@ -155,24 +153,18 @@ impl CostModel {
         let pass =
             |walk: &mut Walk| program.events[start..end].iter().for_each(|&event| self.event(walk, program, event));
         pass(walk);
-        walk.mark();
         let before = walk.clone();
         pass(walk);
-        walk.mark();
         let more = f64::from(count - 2);
+        walk.link.later((walk.queue.end() - before.queue.end()) * more);
         walk.queue.again(&before.queue, more);
-        walk.begun = walk.queue.end();
         walk.device_us += (walk.device_us - before.device_us) * more;
         walk.host_us += (walk.host_us - before.host_us) * more;
-        for (pass, before) in walk.passes.iter_mut().zip(before.passes) {
-            pass.again(before, more);
-        }
     }
 
     fn event(&self, walk: &mut Walk, program: &Program<'_>, event: Event) {
         match event {
             Event::Phase(phase) => {
-                walk.mark();
                 walk.phase = phase;
                 walk.stepping = false;
             }
@@ -193,6 +185,7 @@ impl CostModel {
                 self.begin_stepping(walk, false);
                 let host_us = work.host_calls * self.launch_us;
                 walk.queue.calls(host_us, work.device_us);
+                walk.link.copy(&mut walk.queue, work.link_us);
                 walk.device_us += work.device_us;
                 walk.host_us += host_us;
             }
@@ -225,9 +218,7 @@ impl CostModel {
         walk.host_us += host_us;
         if self.beside.get(index).copied().unwrap_or(false) {
             walk.queue.think(host_us);
-            if let Some(pass) = walk.pass() {
-                pass.link_us += device_us;
-            }
+            walk.link.copy(&mut walk.queue, device_us);
             return;
         }
         walk.queue.call_on(trace.calls[index].stream, host_us, device_us);
@@ -320,7 +311,7 @@ impl CostModel {
 }
 
 impl Walk {
-    fn new(program: &Program<'_>, again: &[bool]) -> Self {
+    fn new(program: &Program<'_>, again: &[bool], window_us: f64) -> Self {
         let mut runs = program.runs.clone();
         for (run, &again) in runs.iter_mut().zip(again) {
             if *run == Run::Plain && again {
@@ -342,27 +333,7 @@ impl Walk {
             again: 0,
             device_us: 0.0,
             host_us: 0.0,
-            passes: [OnePass::default(); 2],
-            begun: 0.0,
-        }
-    }
-
-    /// The pass that a phase is part of.
-    const fn pass(&mut self) -> Option<&mut OnePass> {
-        match self.phase {
-            Phase::Forward | Phase::Loss => Some(&mut self.passes[0]),
-            Phase::Backward => Some(&mut self.passes[1]),
-            _ => None,
-        }
-    }
-
-    /// What the queue came by since the last mark was the phase's.
-    fn mark(&mut self) {
-        let end = self.queue.end();
-        let more = end - self.begun;
-        self.begun = end;
-        if let Some(pass) = self.pass() {
-            pass.busy_us += more;
+            link: Link::new(window_us),
         }
     }
 
@@ -419,7 +390,7 @@ fn stored(trace: &Trace, again: &[bool]) -> f64 {
         return 0.0;
     }
     let program = Program::new(trace);
-    let runs = Walk::new(&program, again).runs;
+    let runs = Walk::new(&program, again, 0.0).runs;
     let (mut first, mut second, mut depth) = (0_u32, 0_u32, 0_u32);
     for event in &trace.events {
         match *event {

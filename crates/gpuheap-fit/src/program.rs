@@ -30,6 +30,8 @@ impl Slot {
 pub struct Work {
     /// Microseconds of the device; copies over the link that it waits for included.
     pub device_us: f64,
+    /// Microseconds of copies over the link beside the device's work.
+    pub link_us: f64,
     /// What it costs the program, in calls of a small operator ([`Device::launch_us`](crate::device::Device)).
     pub host_calls: f64,
 }
@@ -61,8 +63,6 @@ pub struct Program<'t> {
     pub runs: Vec<Run>,
     /// Time of a step that no operator accounts for, such as copies over the link, in microseconds.
     pub extra_us: f64,
-    /// Time of copies over the link that run beside the work of a step, in microseconds.
-    pub link_us: f64,
 }
 
 /// Where a step is in the events of a program.
@@ -90,7 +90,6 @@ impl<'t> Program<'t> {
             works: Vec::new(),
             runs: runs(trace),
             extra_us: 0.0,
-            link_us: 0.0,
         }
     }
 

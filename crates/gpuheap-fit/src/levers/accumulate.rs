@@ -119,7 +119,7 @@ fn repeat(
                 // Gradients of micro-batches are added to those that are there: read both, write one.
                 let moved = 3.0 * result.slots[shadow as usize].bytes as f64 / device.bandwidth() * 1e6;
                 let device_us = moved + device.kernel_us.value;
-                again.push(result.work(Work { device_us, host_calls: SMALL_CALLS }));
+                again.push(result.work(Work { device_us, link_us: 0.0, host_calls: SMALL_CALLS }));
                 again.push(Event::Free(shadow));
             }
         }

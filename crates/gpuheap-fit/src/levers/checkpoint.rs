@@ -30,7 +30,7 @@ pub enum Treatment {
 /// What is smaller is not worth a copy, in bytes.
 pub const OFFLOADED: u64 = 1 << 20;
 /// The most bytes that are on their way to or from the host at once.
-const WINDOW: u64 = 512 << 20;
+pub(crate) const WINDOW: u64 = 512 << 20;
 
 /// A program with treated blocks.
 #[derive(Debug)]
@@ -67,9 +67,6 @@ pub fn treat<'t>(
 ) -> Treated<'t> {
     let mut result = program.clone();
     let mut edits = Edits::default();
-    let steps = program.steps();
-    let last_step = steps.last().map_or(0, |step| step.start);
-    let mut moved = 0_u64;
     let mut windows: Vec<(usize, usize, u64)> = Vec::new();
     for (block, &treatment) in blocks.iter().zip(treatments) {
         if let Some(run) = result.runs.get_mut(block.module as usize) {
@@ -83,10 +80,11 @@ pub fn treat<'t>(
                 Treatment::Offload => {
                     let bytes = offload(&result, &mut edits, uses, passage);
                     widen(&mut windows, passage, bytes);
-                    // The last of several micro-batches stands for all but the first.
-                    if passage.enter >= last_step {
-                        moved = moved.saturating_add(bytes.saturating_mul(repeats(program, passage.enter)));
-                    }
+                    // Out when the block is through, back when its backward pass begins, on a stream of its own.
+                    let link_us = bytes as f64 / device.link_bytes_per_second.value.max(1.0) * 1e6;
+                    let copy = result.work(Work { link_us, ..Work::default() });
+                    edits.after(passage.leave, copy);
+                    edits.before(passage.needed, copy);
                 }
             }
         }
@@ -96,8 +94,6 @@ pub fn treat<'t>(
         edits.before(start, Event::Alloc(window));
         edits.after(end, Event::Free(window));
     }
-    // Out and back, on a stream of its own.
-    result.link_us += 2.0 * moved as f64 / device.link_bytes_per_second.value.max(1.0) * 1e6;
     let (events, places) = edits.apply(&program.events);
     result.events = events;
     Treated { program: result, places }
@@ -121,16 +117,6 @@ fn widen(windows: &mut Vec<(usize, usize, u64)>, passage: &Passage, bytes: u64) 
         }
         None => windows.push((passage.enter, passage.done, bytes)),
     }
-}
-
-/// How often the events at `at` are run.
-fn repeats(program: &Program<'_>, at: usize) -> u64 {
-    let found = program.events[..at].iter().rev().find_map(|event| match event {
-        Event::Repeat(count) => Some(u64::from(*count)),
-        Event::Step(_) => Some(1),
-        _ => None,
-    });
-    found.unwrap_or(1)
 }
 
 fn recompute(program: &mut Program<'_>, edits: &mut Edits, uses: &Uses, passage: &Passage, selective: bool) {
@@ -208,7 +194,7 @@ fn recompute(program: &mut Program<'_>, edits: &mut Edits, uses: &Uses, passage:
     second.extend(not_left(&second));
     if skipped > 0 {
         // What is not run again is still looked up.
-        second.push(program.work(Work { device_us: 0.0, host_calls: f64::from(skipped) * STORED_CALLS }));
+        second.push(program.work(Work { device_us: 0.0, link_us: 0.0, host_calls: f64::from(skipped) * STORED_CALLS }));
     }
     // Temporaries of the first pass that were stored live until here.
     for (offset, slot) in freed_later {

@@ -97,6 +97,7 @@ fn beside(program: &Program<'_>, scores: u32, head: &Call, chunks: u32, device: 
     let moved = PASSES * bytes(scores) as f64 + WEIGHTS * f64::from(chunks.saturating_sub(1)) * weights as f64;
     Work {
         device_us: moved / device.bandwidth() * 1e6,
+        link_us: 0.0,
         host_calls: f64::from(chunks) * OPERATORS_PER_CHUNK * SMALL_CALLS,
     }
 }

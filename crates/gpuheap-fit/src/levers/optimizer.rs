@@ -30,7 +30,8 @@ pub fn optimizer<'t>(program: &Program<'t>, form: OptimizerForm, device: &Device
     match form {
         OptimizerForm::Foreach => Some(program.clone()),
         OptimizerForm::Fused => {
-            let work = Work { device_us: moved_us(sizes.traffic(), device), host_calls: 0.25 * sizes.count };
+            let work =
+                Work { device_us: moved_us(sizes.traffic(), device), link_us: 0.0, host_calls: 0.25 * sizes.count };
             Some(without_temporaries(program, &phases, 0, work))
         }
         OptimizerForm::ForLoop => {
@@ -39,6 +40,7 @@ pub fn optimizer<'t>(program: &Program<'t>, form: OptimizerForm, device: &Device
             let traffic = optimizer_traffic(program, &phases);
             let work = Work {
                 device_us: moved_us(traffic, device) + kernels * device.kernel_us.value,
+                link_us: 0.0,
                 host_calls: kernels * 0.65 * SMALL_CALLS,
             };
             Some(without_temporaries(program, &phases, 2 * sizes.largest, work))
@@ -59,6 +61,7 @@ pub fn half_state<'t>(program: &Program<'t>, device: &Device) -> Option<Program<
     let sizes = Sizes::of(program);
     let rounding = Work {
         device_us: moved_us(ROUNDING_PASSES * sizes.state, device),
+        link_us: 0.0,
         host_calls: 2.0 * OPERATORS_TO_MOVE * SMALL_CALLS * sizes.count,
     };
     let mut result = in_pieces(program, &phases, device, rounding);
@@ -77,6 +80,7 @@ pub fn offload<'t>(program: &Program<'t>, device: &Device) -> Option<Program<'t>
     // In, and out again before the next piece comes: the device waits for both.
     let copies = Work {
         device_us: 2.0 * sizes.state / device.link_bytes_per_second.value.max(1.0) * 1e6,
+        link_us: 0.0,
         host_calls: OPERATORS_TO_MOVE * SMALL_CALLS * sizes.count,
     };
     let mut result = in_pieces(program, &phases, device, copies);
@@ -94,6 +98,7 @@ fn in_pieces<'t>(program: &Program<'t>, phases: &[(usize, usize)], device: &Devi
     let part = (PIECE.max(sizes.largest) as f64 / sizes.gradients.max(1.0)).min(1.0);
     let work = Work {
         device_us: moved_us(optimizer_traffic(program, phases), device) + more.device_us,
+        link_us: 0.0,
         host_calls: PARAMETER_CALLS * sizes.count + more.host_calls,
     };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of a size of memory")]
@@ -235,6 +240,7 @@ fn low_bit<'t>(
     let state = sizes.state * bits as f64 / 32.0;
     let work = Work {
         device_us: moved_us(3.0 * sizes.gradients + 2.0 * state, device),
+        link_us: 0.0,
         host_calls: KERNELS_PER_PARAMETER * SMALL_CALLS * sizes.count,
     };
     let mut result = without_temporaries(program, phases, 2 * sizes.largest, work);
@@ -269,7 +275,7 @@ fn in_backward<'t>(program: &Program<'t>, phases: &[(usize, usize)], device: &De
             let bytes = 2 * result.slots[slot as usize].bytes;
             let scratch = result.add(Slot { bytes, class: Class::Temporary, module: NO_MODULE });
             let device_us = moved_us(traffic * bytes as f64 / 2.0, device) + begins;
-            let step = result.work(Work { device_us, host_calls: HOOK_CALLS });
+            let step = result.work(Work { device_us, link_us: 0.0, host_calls: HOOK_CALLS });
             for event in [Event::Alloc(scratch), step, Event::Free(scratch), Event::Free(slot)] {
                 edits.after(at, event);
             }
