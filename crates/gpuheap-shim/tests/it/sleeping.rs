@@ -275,7 +275,7 @@ fn what_programs_are_told_of_memory_in_pieces_is_what_the_driver_says_of_one() {
     assert!(with.contains("export: 801\n"), "{with}");
     let expected = bare.replace("export: 0", "export: 801").replace("other than refused: 1", "other than refused: 0");
     assert_eq!(with, expected);
-    assert_eq!(charged, "end:\nend:\n");
+    assert_eq!(charged, "end:\nend:\nend:\n");
 }
 
 #[test]
