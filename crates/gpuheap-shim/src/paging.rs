@@ -198,7 +198,7 @@ fn unmap_each(moving: &Moving, range: Range<usize>, mapped: &mut BTreeMap<usize,
     // gone if it is refused.
     let mut known = range.start;
     let wholes = mapped.iter().map(|(start, (bytes, held))| held.whole(*start, *bytes));
-    for whole in wholes.chain([range.end..range.end]) {
+    for whole in wholes.chain(std::iter::once(range.end..range.end)) {
         if whole.start > known {
             // SAFETY: the program's own call, for a part of its range.
             let code = unsafe { (moving.api().cuMemUnmap)(DevicePtr(known), whole.start - known) };
