@@ -66,11 +66,22 @@ pub fn code(lever: &Lever, class: &str) -> String {
         ),
         Lever::Sparse24 {} => "weight = torch.sparse.to_sparse_semi_structured(weight)".to_owned(),
         Lever::InferenceMode {} => "with torch.inference_mode():\n    evaluate(model)".to_owned(),
-        Lever::Spill { .. } => "gpuheap run --budget SIZE -- python train.py".to_owned(),
+        Lever::Spill { bytes } => format!("gpuheap run --budget SIZE --spill {bytes} -- python train.py"),
     }
 }
 
 fn each(modules: &[String]) -> String {
     let names = modules.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
     format!("for name in [{names}]:\n    block = model.get_submodule(name)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_spills_is_told_how_much() {
+        // Nothing spills unless that is asked for.
+        assert!(code(&Lever::Spill { bytes: 4096 }, "").contains("--spill 4096"));
+    }
 }
