@@ -80,7 +80,7 @@ BAD = [
     (["train.py:build"], "train.py has no 'build'"),
     (["train.py:value"], "is of type int, and not a function"),
     (["train.py:number"], "make() returned int"),
-    (["train.py:three"], "make() returned 3 values"),
+    (["train.py:three"], "make() returned no batch"),
     (["train.py:no_loss"], "without a loss, Linear gets the whole batch, which it does not take"),
     (["train.py:frozen"], "return None as the optimizer to plan for evaluation"),
     (["broken.py:make"], "broken.py is not valid Python"),
@@ -137,6 +137,9 @@ def test_programs_that_fail_oddly(folder: Path) -> None:
 class Odd(Exception):
     def __str__(self): raise RuntimeError
 def raises(): raise Odd
+class Outside(BaseException): pass
+def outside(): raise Outside("neither an error nor an exit")
+def long(): raise ValueError("x" * 100_000)
 class Broken:
     def __getattr__(self, name): raise RuntimeError("no " + name)
 def broken(): return Broken()
@@ -145,8 +148,19 @@ def bar():
     raise ValueError("half way")
 """
     (folder / "odd.py").write_text(program)
-    for name, words in (("raises", "Odd"), ("broken", "RuntimeError: no "), ("bar", "ValueError: half way")):
-        done = run(folder, "trace", f"odd.py:{name}")
+    (folder / "imported.py").write_text(f"{program}\nraise Outside('at once')\n")
+    (folder / "unsaid.py").write_text(f"{program}\nraise Odd\n")
+    for name, words in (
+        ("odd.py:raises", "Odd"),
+        ("odd.py:outside", "Outside: neither an error nor an exit"),
+        ("odd.py:long", "ValueError: xxx"),
+        ("odd.py:broken", "RuntimeError: no "),
+        ("odd.py:bar", "ValueError: half way"),
+        ("imported.py:bar", "imported.py fails when it is imported: Outside: at once"),
+        ("unsaid.py:bar", "unsaid.py fails when it is imported: Odd"),
+    ):
+        done = run(folder, "trace", name)
+        assert len(done.stderr) < 5000
         assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
         assert any(line.startswith("error: ") and words in line for line in done.stderr.splitlines()), done.stderr
     (folder / "torch.py").write_text("")

@@ -225,9 +225,12 @@ impl Chunk {
     /// exchanged first.
     pub(crate) fn expose(&self, moving: &Moving) -> Result<AllocationHandle, Code> {
         if self.is_spilled() {
-            if self.inner().address.is_some() {
+            let inner = self.inner();
+            // What is pinned may be mapped although no address is known: it was mapped twice.
+            if inner.address.is_some() || inner.is_pinned {
                 return Err(Code::NOT_SUPPORTED);
             }
+            drop(inner);
             let origin = self.inner().charge.origin();
             let (charge, backing) = on_device(moving, self.bytes, &self.prop, (self.kind, origin))?;
             let mut inner = self.inner();

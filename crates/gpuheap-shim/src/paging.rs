@@ -10,6 +10,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::ffi::{c_uint, c_void};
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use gpuheap_cuda::raw::{AccessDesc, AllocationHandle, AllocationProp, Code, DevicePtr, location};
@@ -17,11 +18,12 @@ use gpuheap_cuda::raw::{AccessDesc, AllocationHandle, AllocationProp, Code, Devi
 pub(crate) use self::passed_on::{bind_multicast, bind_multicast_on, export};
 use self::pieces::Pieces;
 pub(crate) use self::table::Paging;
-use self::table::{Held, Physical};
+use self::table::{Held, Physical, Piece};
 use crate::around::{Call, result};
 use crate::charge::{Charge, Kind};
 use crate::chunks::{self, Chunk};
 use crate::converted::{self, PIECE};
+use crate::moves;
 use crate::moving::{self, Moving};
 use crate::real;
 use crate::state::{self, lock};
@@ -134,9 +136,10 @@ pub(crate) fn map(
             note_context();
             return match pieces.map(moving, address, bytes, offset, flags) {
                 Ok(mapped) => {
-                    let entries = mapped
-                        .into_iter()
-                        .map(|(place, bytes, chunk)| (place, (bytes, Held::Piece(chunk, Arc::clone(&pieces)))));
+                    let entries = mapped.into_iter().map(|(place, part, chunk)| {
+                        let piece = Piece { chunk, of: Arc::clone(&pieces), start: address.0, bytes };
+                        (place, (part, Held::Piece(piece)))
+                    });
                     lock(&state::get().paging).mappings.extend(entries);
                     Code::SUCCESS
                 }
@@ -163,17 +166,21 @@ pub(crate) fn map(
 
 pub(crate) fn unmap(call: Call<'_>, address: DevicePtr, bytes: usize) -> Code {
     let end = address.0.saturating_add(bytes);
+    let in_pieces;
     let mut gone = {
         let mut paging = lock(&state::get().paging);
+        in_pieces = paging.mappings.range(address.0..end).any(|(_, (_, held))| matches!(held, Held::Piece(_)));
+        // What a program mapped as one goes as one; the driver has several mappings there, and would take some of them.
+        if in_pieces && !paging.is_whole(&(address.0..end)) {
+            return Code::INVALID_VALUE;
+        }
         let mut rest = paging.mappings.split_off(&address.0);
         let mut after = rest.split_off(&end);
         paging.mappings.append(&mut after);
         rest
     };
-    // What a program mapped as one goes as one; the driver has several mappings there.
-    let in_pieces = gone.values().any(|(_, held)| matches!(held, Held::Piece(..)));
     let code = match moving::get() {
-        Some(moving) if in_pieces => unmap_each(moving, &mut gone),
+        Some(moving) if in_pieces => unmap_each(moving, address.0..end, &mut gone),
         _ => call(),
     };
     if code.is_success() {
@@ -184,15 +191,34 @@ pub(crate) fn unmap(call: Call<'_>, address: DevicePtr, bytes: usize) -> Code {
     code
 }
 
-/// Unmaps all that is mapped in a range. With an error, what is left is still mapped.
-fn unmap_each(moving: &Moving, mapped: &mut BTreeMap<usize, (usize, Held)>) -> Code {
+/// Unmaps all that is mapped in a range, which cuts through nothing that the program mapped as one. With an error, what is
+/// left is still mapped, and the same call again takes it.
+fn unmap_each(moving: &Moving, range: Range<usize>, mapped: &mut BTreeMap<usize, (usize, Held)>) -> Code {
+    // What lies between is nothing, which the driver refuses, or nothing that is known here. So it comes first: nothing is
+    // gone if it is refused.
+    let mut known = range.start;
+    let wholes = mapped.iter().map(|(start, (bytes, held))| held.whole(*start, *bytes));
+    for whole in wholes.chain(std::iter::once(range.end..range.end)) {
+        if whole.start > known {
+            // SAFETY: the program's own call, for a part of its range.
+            let code = unsafe { (moving.api().cuMemUnmap)(DevicePtr(known), whole.start - known) };
+            if !code.is_success() {
+                return code;
+            }
+        }
+        known = whole.end;
+    }
+    let mut is_first = true;
     while let Some((address, (bytes, held))) = mapped.pop_first() {
         // SAFETY: the program's own call, for one of the mappings in its range.
-        let code = unsafe { (moving.api().cuMemUnmap)(DevicePtr(address), bytes) };
+        let unmap = || unsafe { (moving.api().cuMemUnmap)(DevicePtr(address), bytes) };
+        // Once some of it is gone, the rest has to go.
+        let code = if is_first { unmap() } else { moves::surely(unmap) };
         if !code.is_success() {
             mapped.insert(address, (bytes, held));
             return code;
         }
+        is_first = false;
         if let Some(chunk) = held.chunk() {
             chunk.unmapped();
         }
@@ -226,7 +252,7 @@ pub(crate) fn set_access(
 pub(crate) fn retain(call: Call<'_>, handle: *mut AllocationHandle, address: *mut c_void) -> Code {
     let movable = lock(&state::get().paging).at(address.addr()).and_then(|held| match held {
         Held::Chunk(chunk) => Some((chunk.token(), Held::Chunk(chunk))),
-        Held::Piece(_, pieces) | Held::Whole(pieces) => Some((pieces.token(), Held::Whole(pieces))),
+        Held::Piece(Piece { of: pieces, .. }) | Held::Whole(pieces) => Some((pieces.token(), Held::Whole(pieces))),
         Held::Fixed(_) => None,
     });
     if let Some((token, held)) = movable
@@ -286,9 +312,8 @@ pub(crate) fn chunk_at(address: usize) -> Option<Arc<Chunk>> {
 /// Where memory in pieces begins that is mapped at an address, and its size.
 pub(crate) fn range(address: DevicePtr) -> Option<(DevicePtr, usize)> {
     let paging = lock(&state::get().paging);
-    let (start, (bytes, held)) = paging.mappings.range(..=address.0).next_back()?;
-    match held {
-        Held::Piece(chunk, pieces) if address.0 - start < *bytes => pieces.range(chunk, *start),
+    match paging.at(address.0)? {
+        Held::Piece(piece) => Some((DevicePtr(piece.start), piece.bytes)),
         _ => None,
     }
 }

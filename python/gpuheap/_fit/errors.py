@@ -8,9 +8,12 @@ from types import TracebackType
 
 from gpuheap.errors import Error
 
-__all__ = ["TraceError", "place_of"]
+__all__ = ["TraceError", "place_of", "said"]
 
 _OWN = str(Path(__file__).parent)
+
+_MOST = 1000
+"""The most characters that are repeated of what an error says."""
 
 
 class TraceError(Error):
@@ -47,3 +50,17 @@ def _version() -> str:
     import sys
 
     return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def said(error: BaseException) -> str:
+    """The type of an error of the program's, and the first line of what it says, of no more than some lines' length."""
+    try:
+        lines = str(error).strip().splitlines()
+    except BaseException:
+        # Its type has to do.
+        lines = []
+    name = type(error).__name__
+    if not lines:
+        return name
+    first = lines[0] if len(lines[0]) <= _MOST else f"{lines[0][:_MOST]} …"
+    return f"{name}: {first}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuheap._fit.adapters.names import is_name, make_of
-from gpuheap._fit.errors import TraceError, place_of
+from gpuheap._fit.errors import TraceError, place_of, said
 from gpuheap.errors import Error
 
 if TYPE_CHECKING:
@@ -73,7 +73,9 @@ def _import(file: str) -> ModuleType:
             if error.name is not None and file.startswith(error.name):
                 raise TraceError(f"there is no file and no module {file!r}") from error
             raise TraceError(_failed(file, error), _hint(error)) from error
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise TraceError(_failed(file, error)) from error
     if not path.is_file():
         what = "a folder" if path.is_dir() else "not there"
@@ -88,11 +90,13 @@ def _import(file: str) -> ModuleType:
     try:
         with _importing(str(path.resolve().parent)):
             spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         if before is None:
             sys.modules.pop(path.stem, None)
         else:
             sys.modules[path.stem] = before
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise TraceError(_failed(file, error, str(path.resolve())), _hint(error)) from error
     return module
 
@@ -101,7 +105,7 @@ def _failed(file: str, error: BaseException, resolved: str | None = None) -> str
     if isinstance(error, SyntaxError):
         return f"{file} is not valid Python: {error.msg} ({error.filename}:{error.lineno})"
     place = place_of(error.__traceback__, resolved)
-    message = f"{file} fails when it is imported: {type(error).__name__}: {error}"
+    message = f"{file} fails when it is imported: {said(error)}"
     return f"{message}\n  at {place}" if place else message
 
 

@@ -329,7 +329,9 @@ class Session:
     def _blaming(self, what: str, *, during: bool = False) -> Iterator[None]:
         try:
             yield
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             if during:
                 module = self._failing_module(error) or self._module_name()
                 what = f"{what} in the {self._recorder.phase} phase, in {module}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from gpuheap._fit.errors import TraceError, place_of
+from gpuheap._fit.errors import TraceError, place_of, said
 from gpuheap._fit.hints import hint_of
 from gpuheap._fit.pretend import Gpu
 
@@ -105,11 +105,6 @@ def failed(what: str, error: BaseException, file: str | None) -> TraceError:
     if isinstance(error, TraceError):
         return error
     place = place_of(error.__traceback__, file)
-    try:
-        text = str(error).strip().splitlines()
-    except Exception:
-        # Its type has to do.
-        text = []
-    first = text[0] if text else ""
-    message = f"{what}: {type(error).__name__}: {first}" if first else f"{what}: {type(error).__name__}"
-    return TraceError(f"{message}\n  at {place}" if place else message, hint_of(first))
+    words = said(error)
+    message = f"{what}: {words}"
+    return TraceError(f"{message}\n  at {place}" if place else message, hint_of(words))

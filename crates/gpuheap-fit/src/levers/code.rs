@@ -74,3 +74,14 @@ fn each(modules: &[String]) -> String {
     let names = modules.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ");
     format!("for name in [{names}]:\n    block = model.get_submodule(name)")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_spills_is_told_how_much() {
+        // Nothing spills unless that is asked for.
+        assert!(code(&Lever::Spill { bytes: 4096 }, "").contains("--spill 4096"));
+    }
+}

@@ -78,6 +78,16 @@ mod tests {
             (end(r#"{"bytes":null,"class":[]}"#, "[]"), "null where a list was expected"),
             (end(r#"{"bytes":["x"],"class":[]}"#, "[]"), "\"x\" where a whole number was expected"),
             (end(r#"{"bytes":[1.5],"class":[]}"#, "[]"), "1.5 where a whole number was expected"),
+            (end("[]", "[]"), "a list where an object was expected"),
+            (
+                end(r#"{"bytes":[],"class":[]}"#, r#"[["free","x"]]"#),
+                "event 0: \"x\" where a whole number was expected",
+            ),
+            (end(r#"{"bytes":[],"class":[]}"#, "[[[]]]"), "event 0: a list where a text was expected"),
+            (
+                end(r#"{"bytes":[],"class":[]}"#, "[5]"),
+                "event 0: 5 where an event, such as [\"alloc\", 3] was expected",
+            ),
         ] {
             assert!(told(&text).contains(says), "{text}: {}", told(&text));
         }

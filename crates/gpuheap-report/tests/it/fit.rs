@@ -155,3 +155,60 @@ fn long_titles_of_changes_go_on_in_the_next_line() {
     }
     assert!(!text.contains('…'), "{text}");
 }
+
+/// Every place of a JSON value, as paths.
+fn places(value: &serde_json::Value, at: &str, all: &mut Vec<String>) {
+    all.push(at.to_owned());
+    match value {
+        serde_json::Value::Array(items) => {
+            items.iter().enumerate().for_each(|(index, item)| places(item, &format!("{at}/{index}"), all));
+        }
+        serde_json::Value::Object(fields) => {
+            fields.iter().for_each(|(name, item)| places(item, &format!("{at}/{name}"), all));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn plans_that_were_tampered_with_are_refused_or_shown() {
+    let mut fit = plan("encoder.layer.0");
+    fit.timelines = Some(Timelines { baseline: timeline(4, HOSTILE), planned: Some(timeline(3, "b")) });
+    let whole = serde_json::to_value(&fit).unwrap();
+    let mut all = Vec::new();
+    places(&whole, "", &mut all);
+    let mut shown = 0;
+    for place in &all {
+        for other in [
+            json!(0),
+            json!(-1),
+            json!(u64::MAX),
+            json!(i64::MIN),
+            json!(1e308),
+            json!(-1e308),
+            json!([]),
+            json!(null),
+            json!(""),
+        ] {
+            let mut changed = whole.clone();
+            *changed.pointer_mut(place).unwrap() = other;
+            let text = serde_json::to_vec(&changed).unwrap();
+            let Ok(fit) = Fit::from_json(&text, std::path::Path::new("plan.json")) else { continue };
+            shown += 1;
+            for width in [1, 80] {
+                render(&fit, &Style { width, details: true, ..Style::default() });
+            }
+            to_markdown(&fit);
+            let svg = front_to_svg(&fit);
+            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{place}: {svg}");
+            if let Some(timelines) = &fit.timelines {
+                for points in [0, 1, 2] {
+                    timelines.baseline.reduced(points);
+                }
+            }
+            let page = fit_to_html(&fit, None).unwrap();
+            assert_eq!(page.matches("</script").count(), 2, "{place}");
+        }
+    }
+    assert!(shown > 300, "{shown}");
+}

@@ -72,10 +72,4 @@ impl Pieces {
         }
         Ok(mapped)
     }
-
-    /// Where it begins if one of its pieces is at an address, and its size: as it is mapped as a whole.
-    pub(super) fn range(&self, piece: &Arc<Chunk>, address: usize) -> Option<(DevicePtr, usize)> {
-        let number = self.chunks.iter().position(|own| Arc::ptr_eq(own, piece))?;
-        address.checked_sub(number * PIECE).map(|start| (DevicePtr(start), self.bytes))
-    }
 }

@@ -275,7 +275,23 @@ fn what_programs_are_told_of_memory_in_pieces_is_what_the_driver_says_of_one() {
     assert!(with.contains("export: 801\n"), "{with}");
     let expected = bare.replace("export: 0", "export: 801").replace("other than refused: 1", "other than refused: 0");
     assert_eq!(with, expected);
-    assert_eq!(charged, "end:\nend:\n");
+    assert_eq!(charged, "end:\nend:\nend:\n");
+}
+
+#[test]
+fn memory_of_the_host_that_is_mapped_is_not_exchanged_to_be_passed_on() {
+    let rig = Rig::new();
+    let client = rig.client();
+    let (bare, _) = said(rig.command(Driver::Bare, &client).arg("mapped-twice"));
+    let mut command = rig.command(Driver::Shim, &client);
+    command
+        .arg("mapped-twice")
+        .env("GPUHEAP_BUDGET", (4 * MIB).to_string())
+        .env("GPUHEAP_SPILL", (8 * MIB).to_string());
+    std::fs::create_dir(rig.path("twice")).unwrap();
+    let (with, charged) = said(command.env("GPUHEAP_RUN", rig.path("twice")));
+    assert_eq!(with, bare.replace("export: 0", "export: 801"));
+    assert_eq!(charged, "end:\n");
 }
 
 #[test]

@@ -85,6 +85,33 @@ static void sleeps(void) {
     charged("end");
 }
 
+/* What is mapped as one goes as one, whatever is behind it; a call that fails in the middle of that is made again. */
+static void cut(ptr range, size_t bytes, const prop *here) {
+    static const access_desc all = {{1, 0}, 3};
+    int (*control)(const char *) = dlsym(library, "gpuheap_fake_control");
+    uint64_t handle = 0, other = 0;
+    SAY("create", CALL(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const prop *, uint64_t), &handle, bytes, here, 0));
+    SAY("create another", CALL(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const prop *, uint64_t), &other, 2 * MIB, here, 0));
+    SAY("map", CALL(cuMemMap, cuMemMap, (ptr, size_t, size_t, uint64_t, uint64_t), range, bytes, 0, handle, 0));
+    SAY("map the other", CALL(cuMemMap, cuMemMap, (ptr, size_t, size_t, uint64_t, uint64_t), range + bytes + 2 * MIB, 2 * MIB, 0, other, 0));
+    SAY("access", CALL(cuMemSetAccess, cuMemSetAccess, (ptr, size_t, const access_desc *, size_t), range, bytes, &all, 1));
+    SAY("unmap the beginning", CALL(cuMemUnmap, cuMemUnmap, (ptr, size_t), range, 32 * MIB));
+    SAY("unmap less than a piece", CALL(cuMemUnmap, cuMemUnmap, (ptr, size_t), range, 2 * MIB));
+    SAY("unmap the end", CALL(cuMemUnmap, cuMemUnmap, (ptr, size_t), range + 64 * MIB, bytes - 64 * MIB));
+    SAY("unmap the middle", CALL(cuMemUnmap, cuMemUnmap, (ptr, size_t), range + 32 * MIB, 64 * MIB));
+    SAY("unmap with a tail that is not mapped", CALL(cuMemUnmap, cuMemUnmap, (ptr, size_t), range, bytes + 2 * MIB));
+    SAY("unmap over a hole", CALL(cuMemUnmap, cuMemUnmap, (ptr, size_t), range, bytes + 4 * MIB));
+    SAY("fill", CALL(cuMemsetD8, cuMemsetD8_v2, (ptr, unsigned char, size_t), range, 7, bytes));
+    SAY("synchronize", CALL(cuCtxSynchronize, cuCtxSynchronize, (ptr), context));
+    control("fail cuMemUnmap 3 999");
+    SAY("unmap", CALL(cuMemUnmap, cuMemUnmap, (ptr, size_t), range, bytes));
+    control("reset");
+    SAY("unmap the other", CALL(cuMemUnmap, cuMemUnmap, (ptr, size_t), range + bytes + 2 * MIB, 2 * MIB));
+    SAY("release", CALL(cuMemRelease, cuMemRelease, (uint64_t), handle));
+    SAY("release the other", CALL(cuMemRelease, cuMemRelease, (uint64_t), other));
+    charged("end");
+}
+
 /* One piece of physical memory that is larger than what fits, as regions of XLA are: mapped as a whole, then in part. */
 static void large(int in_part) {
     static unsigned char found[144 * MIB];
@@ -130,6 +157,7 @@ static void large(int in_part) {
     SAY("unmap", CALL(cuMemUnmap, cuMemUnmap, (ptr, size_t), range, bytes));
     charged("end");
     if (!in_part) return;
+    cut(range, bytes, &here);
     /* Its beginning, to the middle of a piece. */
     SAY("create", CALL(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const prop *, uint64_t), &handle, bytes, &here, 0));
     SAY("map", CALL(cuMemMap, cuMemMap, (ptr, size_t, size_t, uint64_t, uint64_t), range, 52 * MIB, 0, handle, 0));
@@ -138,5 +166,35 @@ static void large(int in_part) {
     SAY("unmap", CALL(cuMemUnmap, cuMemUnmap, (ptr, size_t), range, 52 * MIB));
     SAY("release", CALL(cuMemRelease, cuMemRelease, (uint64_t), handle));
     SAY("other than refused", CALL(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const prop *, uint64_t), &handle, 300 * MIB, &here, 0) != 2);
+    charged("end");
+}
+
+/* Memory that is mapped twice, then once, is the same memory whatever becomes of it. */
+static void mapped_twice(void) {
+    static const access_desc all = {{1, 0}, 3};
+    const size_t bytes = 2 * MIB;
+    prop here;
+    ptr range = 0;
+    uint64_t first = 0, handle = 0;
+    uint32_t found = 0;
+    int descriptor = -1;
+    start();
+    memset(&here, 0, sizeof here);
+    here.kind = here.place.kind = here.types = 1;
+    SAY("reserve", CALL(cuMemAddressReserve, cuMemAddressReserve, (ptr *, size_t, size_t, ptr, uint64_t), &range, 2 * bytes, 0, 0, 0));
+    SAY("create what fits", CALL(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const prop *, uint64_t), &first, 2 * bytes, &here, 0));
+    SAY("create", CALL(cuMemCreate, cuMemCreate, (uint64_t *, size_t, const prop *, uint64_t), &handle, bytes, &here, 0));
+    for (int i = 0; i < 2; i++) SAY("map", CALL(cuMemMap, cuMemMap, (ptr, size_t, size_t, uint64_t, uint64_t), range + (size_t)i * bytes, bytes, 0, handle, 0));
+    SAY("access", CALL(cuMemSetAccess, cuMemSetAccess, (ptr, size_t, const access_desc *, size_t), range, 2 * bytes, &all, 1));
+    SAY("write", CALL(cuMemcpyHtoD, cuMemcpyHtoD_v2, (ptr, const void *, size_t), range, &(uint32_t){77}, 4));
+    SAY("unmap one", CALL(cuMemUnmap, cuMemUnmap, (ptr, size_t), range + bytes, bytes));
+    SAY("release what fits", CALL(cuMemRelease, cuMemRelease, (uint64_t), first));
+    SAY("export", CALL(cuMemExportToShareableHandle, cuMemExportToShareableHandle, (void *, uint64_t, int, uint64_t), &descriptor, handle, 1, 0));
+    SAY("map again", CALL(cuMemMap, cuMemMap, (ptr, size_t, size_t, uint64_t, uint64_t), range + bytes, bytes, 0, handle, 0));
+    SAY("access", CALL(cuMemSetAccess, cuMemSetAccess, (ptr, size_t, const access_desc *, size_t), range, 2 * bytes, &all, 1));
+    SAY("read", CALL(cuMemcpyDtoH, cuMemcpyDtoH_v2, (void *, ptr, size_t), &found, range + bytes, 4));
+    printf("found: %u\n", found);
+    SAY("unmap both", CALL(cuMemUnmap, cuMemUnmap, (ptr, size_t), range, 2 * bytes));
+    SAY("release", CALL(cuMemRelease, cuMemRelease, (uint64_t), handle));
     charged("end");
 }
