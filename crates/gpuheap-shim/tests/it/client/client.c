@@ -46,7 +46,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "turns")) turns(arguments[2]);
     else if (!strcmp(what, "moves")) moves(arguments[2], (unsigned)atoi(arguments[3]));
     else if (!strcmp(what, "shares")) shares();
-    else if (!strcmp(what, "mapped-twice")) mapped_twice();
+    else if (!strcmp(what, "twice")) twice();
     else if (!strcmp(what, "cuts")) cuts(atol(arguments[2]));
     else if (!strcmp(what, "faults")) faults(arguments[2]);
     else if (!strcmp(what, "devices")) devices();
