@@ -131,12 +131,19 @@ def test_a_plan_that_cannot_be_saved_leaves_nothing(tmp_path: Path) -> None:
         (
             [{"lever": "allocator", "conf": "expandable_segments:True"}, {"lever": "spill", "bytes": 4096}],
             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True "
-            "gpuheap run --budget 12884901888 --spill 4096 -- python train.py",
+            "gpuheap run --budget 12348030976 --spill 4096 -- python train.py",
         ),
     ],
 )
 def test_the_line_that_starts_a_program(levers: list[dict[str, Any]], line: str) -> None:
+    # What is beside the allocator, half a GiB, `gpuheap run` does not count.
     assert gpuheap.Plan(found(*levers)).torchrun() == line
+
+
+def test_what_spills_is_said_in_place_of_room() -> None:
+    plan = gpuheap.Plan(found({"lever": "spill", "bytes": 3 << 20}, verdict="fits_with_spill"))
+    first = plan.explain().splitlines()[0]
+    assert first.startswith("FITS WITH SPILL") and first.endswith("up to 3.00 MiB of it on the host"), first
 
 
 PROGRAM = '''"""Trains."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuheap._fit.start import start_line
+from gpuheap._fit.start import counted_bytes, start_line
 
 __all__ = ["diff", "snippet"]
 
@@ -37,7 +37,7 @@ def diff(
     except (OSError, SyntaxError, UnicodeDecodeError):
         before = after = None
     if before is None or after is None or path is None:
-        return snippet(levers, plan, "train.py" if path is None else str(path), int(found.get("budget_bytes") or 0))
+        return snippet(levers, plan, "train.py" if path is None else str(path), counted_bytes(found))
     # From the current directory where the file is below it, as `git apply` and `patch` want it.
     name = os.path.relpath(path) if path.is_absolute() and path.is_relative_to(Path.cwd()) else str(path).lstrip("/")
     lines = difflib.unified_diff(

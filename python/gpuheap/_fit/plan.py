@@ -113,9 +113,9 @@ class Plan:
 
     def torchrun(self, program: str = "train.py") -> str:
         """The line that starts the program: its variables, `gpuheap run` if it spills, one process for each GPU."""
-        from gpuheap._fit.start import start_line
+        from gpuheap._fit.start import counted_bytes, start_line
 
-        return start_line(self.levers, program, self.budget_bytes)
+        return start_line(self.levers, program, counted_bytes(self._found))
 
     def html(self, path: str | os.PathLike[str], *, plan: str = "plan.json") -> None:
         """Write it as one HTML file, to be opened in a browser: memory through a step as it is and as planned, the

@@ -6,9 +6,16 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["VARIABLE", "start_line"]
+__all__ = ["VARIABLE", "counted_bytes", "start_line"]
 
 VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
+
+
+def counted_bytes(found: Mapping[str, Any]) -> int:
+    """Of a plan's budget what `gpuheap run` is told: it does not count contexts and libraries. 0 without a budget."""
+    peak = found.get("peak") or {}
+    beside = int(peak.get("device_bytes", 0)) - int(peak.get("reserved_bytes", 0))
+    return max(int(found.get("budget_bytes") or 0) - max(beside, 0), 0)
 
 
 def start_line(levers: Sequence[Mapping[str, Any]], program: str, budget_bytes: int = 0) -> str:

@@ -63,7 +63,11 @@ impl Frame<'_> {
                 costs_us,
                 what: lever.title(),
                 why: why(&lever).to_owned(),
-                code: format!("gpuheap run --budget {} --spill {over} -- python train.py", self.budget),
+                // Which does not count contexts and libraries.
+                code: format!(
+                    "gpuheap run --budget {} --spill {over} -- python train.py",
+                    self.budget.saturating_sub(self.outside)
+                ),
                 lever,
             });
         }
