@@ -34,7 +34,7 @@ def head(found: Mapping[str, Any]) -> list[str]:
         changes = ""
     left = f", {bytes_text(room)} to spare" if room >= 0 else f", {bytes_text(-room)} too much"
     if found.get("verdict") == "fits_with_spill":
-        spilled = next((one for one in levers if one.get("lever") == "spill"), {})
+        spilled: dict[str, Any] = next((one for one in levers if one.get("lever") == "spill"), {})
         left = f", up to {bytes_text(int(spilled.get('bytes', 0)))} of it on the host"
     lines = [f"{verdict} in {bytes_text(budget)}{changes}{left}"]
     lines.append(f"  as it is  {_peak(base)}")

@@ -196,14 +196,15 @@ fn plans_that_were_tampered_with_are_refused_or_shown() {
             let Ok(fit) = Fit::from_json(&text, std::path::Path::new("plan.json")) else { continue };
             shown += 1;
             for width in [1, 80] {
-                render(&fit, &Style { width, details: true, ..Style::default() });
+                assert!(!render(&fit, &Style { width, details: true, ..Style::default() }).is_empty(), "{place}");
             }
-            to_markdown(&fit);
+            assert!(!to_markdown(&fit).is_empty(), "{place}");
             let svg = front_to_svg(&fit);
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{place}: {svg}");
             if let Some(timelines) = &fit.timelines {
                 for points in [0, 1, 2] {
-                    timelines.baseline.reduced(points);
+                    let reduced = timelines.baseline.reduced(points);
+                    assert!(reduced.at.len() <= timelines.baseline.at.len(), "{place}");
                 }
             }
             let page = fit_to_html(&fit, None).unwrap();
