@@ -146,5 +146,5 @@ def test_a_plan_in_a_notebook_escapes_names() -> None:
     found["peak"]["holders"][0]["module"] = "<b>"
     found["notes"] = ["<script>"]
     text = Plan(found)._repr_html_()
-    assert "FITS in 1.27 GiB" in text and "&lt;b&gt;" in text and "<b>" not in text and "<script>" not in text
+    assert "FITS BY RULES in 1.27 GiB" in text and "&lt;b&gt;" in text and "<b>" not in text and "<script>" not in text
     assert text.count("<table>") == 2
