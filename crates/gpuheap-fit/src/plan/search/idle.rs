@@ -3,7 +3,6 @@
 use super::{Found, Planner};
 use crate::levers::Lever;
 use crate::levers::checkpoint::Treatment;
-use crate::plan::asked::undo;
 
 /// Times that differ by less are the same: a part of the step.
 const SAME: f64 = 1e-6;
@@ -61,18 +60,9 @@ impl Planner<'_> {
         let mut spec = self.candidates.get(found.index)?.spec;
         let mut treatments = found.treatments.clone();
         let mut conf = found.conf.clone();
-        match lever {
-            Lever::Allocator { .. } => conf.clear(),
-            Lever::Optimizer { .. } => spec.form = None,
-            Lever::OptimizerState { .. } => spec.half_state = false,
-            Lever::OffloadOptimizer {} => spec.offload = false,
-            Lever::Loss { .. } => spec.chunks = None,
-            Lever::Accumulate { .. } => spec.prepared = self.sibling(spec.prepared, 1, None)?,
-            Lever::Checkpoint { .. } => undo(&mut treatments, Treatment::Recompute),
-            Lever::SelectiveCheckpoint { .. } => undo(&mut treatments, Treatment::Selective),
-            Lever::OffloadActivations { .. } => undo(&mut treatments, Treatment::Offload),
+        if !self.take_out(lever, &mut spec, &mut treatments, &mut conf)? {
             // What was traced with a lever may be without it only if that was traced, too: another combination.
-            _ => return None,
+            return None;
         }
         let index = self.candidates.iter().position(|candidate| candidate.spec == spec)?;
         let settings = &self.confs.iter().find(|(known, _)| *known == conf)?.1;

@@ -15,21 +15,12 @@ impl Planner<'_> {
         let mut spec = Spec { rank: found.rank, ..self.candidates.get(found.index)?.spec };
         let mut treatments = found.treatments.clone();
         let mut conf = found.conf.clone();
-        match lever {
-            Lever::Allocator { .. } => conf.clear(),
-            Lever::Optimizer { .. } => spec.form = None,
-            Lever::OptimizerState { .. } => spec.half_state = false,
-            Lever::OffloadOptimizer {} => spec.offload = false,
-            Lever::Loss { .. } => spec.chunks = None,
+        if let Lever::Shard { .. } = lever {
             // The whole batch on one device.
-            Lever::Shard { .. } => {
-                (spec.shard, spec.rank, spec.prepared) = (None, 0, self.unsharded(spec.prepared)?);
-            }
-            Lever::Checkpoint { .. } => undo(&mut treatments, Treatment::Recompute),
-            Lever::SelectiveCheckpoint { .. } => undo(&mut treatments, Treatment::Selective),
-            Lever::OffloadActivations { .. } => undo(&mut treatments, Treatment::Offload),
-            Lever::Accumulate { .. } => spec.prepared = self.sibling(spec.prepared, 1, None)?,
-            traced => spec.prepared = self.sibling(spec.prepared, self.prepared[spec.prepared].factor, Some(traced))?,
+            (spec.shard, spec.rank, spec.prepared) = (None, 0, self.unsharded(spec.prepared)?);
+        } else if !self.take_out(lever, &mut spec, &mut treatments, &mut conf)? {
+            // What was traced with the lever.
+            spec.prepared = self.sibling(spec.prepared, self.prepared[spec.prepared].factor, Some(lever))?;
         }
         let is_rank = !self.prepared[spec.prepared].others.is_empty();
         let program = self.treated(spec, &treatments)?;
@@ -37,6 +28,29 @@ impl Planner<'_> {
         let time = if is_rank { self.over_ranks(spec)? } else { self.cost(program.trace).step(&program) };
         let saves = i64::try_from(without.reserved).ok()? - i64::try_from(found.replayed.reserved).ok()?;
         Some((saves, found.time.total_us - time.total_us))
+    }
+
+    /// Takes a lever out of a choice, if it is one that the search chooses; nothing if there is no such choice without it.
+    pub(super) fn take_out(
+        &self,
+        lever: &Lever,
+        spec: &mut Spec,
+        treatments: &mut [Treatment],
+        conf: &mut String,
+    ) -> Option<bool> {
+        match lever {
+            Lever::Allocator { .. } => conf.clear(),
+            Lever::Optimizer { .. } => spec.form = None,
+            Lever::OptimizerState { .. } => spec.half_state = false,
+            Lever::OffloadOptimizer {} => spec.offload = false,
+            Lever::Loss { .. } => spec.chunks = None,
+            Lever::Accumulate { .. } => spec.prepared = self.sibling(spec.prepared, 1, None)?,
+            Lever::Checkpoint { .. } => undo(treatments, Treatment::Recompute),
+            Lever::SelectiveCheckpoint { .. } => undo(treatments, Treatment::Selective),
+            Lever::OffloadActivations { .. } => undo(treatments, Treatment::Offload),
+            _ => return Some(false),
+        }
+        Some(true)
     }
 
     /// The same trace with another number of micro-batches, or without a lever.
