@@ -163,6 +163,9 @@ def bar():
         assert len(done.stderr) < 5000
         assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
         assert any(line.startswith("error: ") and words in line for line in done.stderr.splitlines()), done.stderr
+    (folder / "card.py").write_text("raise RuntimeError('Found no NVIDIA driver on your system.')\n")
+    done = run(folder, "trace", "card.py:make")
+    assert done.returncode == 2 and "Bring the model to the GPU within make()" in done.stderr, done.stderr
     (folder / "torch.py").write_text("")
     done = run(folder, "trace", "train.py:make")
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr

@@ -109,8 +109,14 @@ def _failed(file: str, error: BaseException, resolved: str | None = None) -> str
     return f"{message}\n  at {place}" if place else message
 
 
+_NO_GPU = ("Found no NVIDIA driver", "No CUDA GPUs are available", "not compiled with CUDA enabled")
+"""What PyTorch says where there is no GPU, or none that it can use."""
+
+
 def _hint(error: BaseException) -> str | None:
-    """Most often a package is missing because it is another Python that has it."""
+    """Most often a package is missing because it is another Python that has it, and a GPU because none is needed."""
+    if any(part in said(error) for part in _NO_GPU):
+        return "Bring the model to the GPU within make(): there it is traced, and no GPU is needed."
     if not isinstance(error, ModuleNotFoundError):
         return None
     return f"This is the Python {sys.executable}; name the one that has the packages: `gpuheap fit --python PATH`."
