@@ -97,13 +97,14 @@ impl CostModel {
             host.call(call.op, trace.inputs(call).len()) + groups
         };
         let beside = |call| offloads && kernels.crosses_link(call);
+        let again = run_again(trace);
         Self {
             beside: if offloads { trace.calls.iter().map(beside).collect() } else { Vec::new() },
             call_us: trace.calls.iter().map(call_us).collect(),
             call_host: trace.calls.iter().map(host_units).collect(),
             waits: trace.calls.iter().map(|call| host.waits(call.op) || kernels.by_groups(call)).collect(),
-            again: run_again(trace),
-            stored: stored(trace, &run_again(trace)),
+            stored: stored(trace, &again),
+            again,
             parameters: stepped(trace),
             launch_us: device.launch_us.value.max(0.0),
             window_us: WINDOW as f64 / device.link_bytes_per_second.value.max(1.0) * 1e6,

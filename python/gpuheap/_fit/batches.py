@@ -65,12 +65,11 @@ def _loaded(loader: Any) -> Any:
     dataset, count = loader.dataset, loader.batch_size
     if not hasattr(dataset, "__getitem__"):
         made: Any = list(islice(iter(dataset), count or 1))
-    elif count is None:
-        sampler = getattr(loader, "batch_sampler", None)
-        # A sampler of batches may give any number; the first of them stands for all.
-        count = len(next(iter(sampler))) if sampler is not None else 1
-        made = [dataset[at] for at in range(min(count, len(dataset)))]
     else:
+        if count is None:
+            sampler = getattr(loader, "batch_sampler", None)
+            # A sampler of batches may give any number; the first of them stands for all.
+            count = len(next(iter(sampler))) if sampler is not None else 1
         made = [dataset[at] for at in range(min(count, len(dataset)))]
     if not made:
         raise TraceError("the data loader of make() gives no batch", "Give its dataset samples.")

@@ -221,7 +221,8 @@ impl<'a> Planner<'a> {
     }
 
     /// The best choice for the blocks of a combination with which no more than `target` bytes are alive. What copies
-    /// beside the work cost is no sum over blocks: they are weighed as if they were hidden, as if the way out were not, and as if neither were.
+    /// beside the work cost is no sum over blocks: they are weighed as if they were hidden, as if the way out were not, and
+    /// as if neither were.
     fn solved(&self, index: usize, chain: &Chain, conf: &str, config: &Config, target: u64) -> Option<Found> {
         let weights: &[f64] = if chain.offloads() { &[HIDDEN, 0.5, 1.0] } else { &[1.0] };
         let choices = weights.iter().filter_map(|&weight| chain.solve(target, weight));

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gpuheap_ledger::control::{self, Reply, Request};
-use gpuheap_ledger::{HOST, Reader};
+use gpuheap_ledger::{HOST, Reader, Snapshot};
 
 use crate::rig::{Driver, Rig, said};
 use crate::support::KERNELS;
@@ -43,18 +43,25 @@ fn start(rig: &Rig, client: &Path) -> Stressed {
     Stressed { child, socket, output }
 }
 
-#[test]
-fn what_kernels_use_comes_to_the_device_and_what_they_do_not_use_makes_room() {
+/// What a program said whose memory does not all fit, and what it left in the ledger.
+#[track_caller]
+fn after_spilling(what: &str, budget: u64, spill: u64) -> (String, Snapshot) {
     let rig = Rig::new();
     let (client, run, kernels) = (rig.client(), rig.path("run"), rig.path("kernels.ptx"));
     std::fs::create_dir_all(&run).unwrap();
     std::fs::write(&kernels, KERNELS).unwrap();
     let mut command = rig.command(Driver::Shim, &client);
-    command.arg("hot").arg(&kernels).env("GPUHEAP_RUN", &run).env("GPUHEAP_LEDGER", rig.path("ledger"));
-    command.env("GPUHEAP_BUDGET", (40 * MIB).to_string()).env("GPUHEAP_SPILL", (64 * MIB).to_string());
+    command.arg(what).arg(&kernels).env("GPUHEAP_RUN", &run).env("GPUHEAP_LEDGER", rig.path("ledger"));
+    command.env("GPUHEAP_BUDGET", budget.to_string()).env("GPUHEAP_SPILL", spill.to_string());
     let (said, charged) = said(&mut command);
-    assert_eq!((said.matches("alloc: 0").count(), charged.as_str()), (8, "end:\n"), "{said}");
-    let snapshot = Reader::open(&rig.path("ledger")).unwrap().snapshot().unwrap();
+    assert_eq!(charged, "end:\n", "{said}");
+    (said, Reader::open(&rig.path("ledger")).unwrap().snapshot().unwrap())
+}
+
+#[test]
+fn what_kernels_use_comes_to_the_device_and_what_they_do_not_use_makes_room() {
+    let (said, snapshot) = after_spilling("hot", 40 * MIB, 64 * MIB);
+    assert_eq!(said.matches("alloc: 0").count(), 8, "{said}");
     let process = &snapshot.processes[0];
     // Three did not fit and are the ones that are used: they change places with three that are not.
     // On a busy machine that may look as if it had been of no use, and be undone and done again.
@@ -66,16 +73,8 @@ fn what_kernels_use_comes_to_the_device_and_what_they_do_not_use_makes_room() {
 /// Kernels that nobody sees launched: the graph is asked what they get.
 #[test]
 fn what_the_kernels_of_a_graph_use_comes_to_the_device_as_well() {
-    let rig = Rig::new();
-    let (client, run, kernels) = (rig.client(), rig.path("run"), rig.path("kernels.ptx"));
-    std::fs::create_dir_all(&run).unwrap();
-    std::fs::write(&kernels, KERNELS).unwrap();
-    let mut command = rig.command(Driver::Shim, &client);
-    command.arg("graphs").arg(&kernels).env("GPUHEAP_RUN", &run).env("GPUHEAP_LEDGER", rig.path("ledger"));
-    command.env("GPUHEAP_BUDGET", (40 * MIB).to_string()).env("GPUHEAP_SPILL", (64 * MIB).to_string());
-    let (said, charged) = said(&mut command);
-    assert_eq!((said.matches("alloc: 0").count(), charged.as_str()), (8, "end:\n"), "{said}");
-    let snapshot = Reader::open(&rig.path("ledger")).unwrap().snapshot().unwrap();
+    let (said, snapshot) = after_spilling("graphs", 40 * MIB, 64 * MIB);
+    assert_eq!(said.matches("alloc: 0").count(), 8, "{said}");
     let process = &snapshot.processes[0];
     let moved = (process.moved_in, process.moved_out);
     assert!(moved.0 >= 24 * MIB && moved.0 == moved.1, "{moved:?}");
@@ -83,17 +82,8 @@ fn what_the_kernels_of_a_graph_use_comes_to_the_device_as_well() {
 
 #[test]
 fn what_a_program_uses_in_turn_comes_and_goes_and_nothing_is_lost() {
-    let rig = Rig::new();
-    let (client, run, kernels) = (rig.client(), rig.path("run"), rig.path("kernels.ptx"));
-    std::fs::create_dir_all(&run).unwrap();
-    std::fs::write(&kernels, KERNELS).unwrap();
-    let mut command = rig.command(Driver::Shim, &client);
-    command.arg("turns").arg(&kernels).env("GPUHEAP_RUN", &run).env("GPUHEAP_LEDGER", rig.path("ledger"));
-    command.env("GPUHEAP_BUDGET", (64 * MIB).to_string()).env("GPUHEAP_SPILL", (128 * MIB).to_string());
-    let (said, charged) = said(&mut command);
+    let (said, snapshot) = after_spilling("turns", 64 * MIB, 128 * MIB);
     assert_eq!((said.matches("alloc: 0").count(), said.contains("rounds: some")), (12, true), "{said}");
-    assert_eq!(charged, "end:\n");
-    let snapshot = Reader::open(&rig.path("ledger")).unwrap().snapshot().unwrap();
     let process = &snapshot.processes[0];
     // Four at a time are not there; each turn needs all of them. How long that goes on depends on the machine's pace.
     assert!(process.moved_in > 2 * 32 * MIB && process.moved_out > 2 * 32 * MIB, "{process:?}");
