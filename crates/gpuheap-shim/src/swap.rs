@@ -7,11 +7,13 @@
 //! but the time: what a kernel uses and is not on the device is read from the host, where it is.
 //!
 //! Of programs without a period (sequences of other lengths each time) chunks are fetched when kernels want them
-//! ([`demand`]); where a period is known and no plan is worth it, chunks stay where [`crate::placement`] puts them.
+//! ([`demand`]), by when they are used again if their steps are alike ([`reuse`]); where a period is known and no plan is
+//! worth it, chunks stay where [`crate::placement`] puts them.
 
 mod demand;
 mod extents;
 mod follow;
+mod reuse;
 mod rounds;
 mod schedule;
 mod sequence;
@@ -25,11 +27,13 @@ use gpuheap_cuda::raw::Function;
 pub(crate) use self::demand::Wanted;
 use self::extents::Range;
 use self::follow::{Following, Step, Trial};
+use self::reuse::Reuse;
 use self::rounds::{Entry, Schedule};
 use self::sequence::{Period, Sequence};
 use crate::chunks::{Backing, Chunk};
 use crate::sleep::by_device;
 use crate::state::{State, lock};
+use crate::temperature::TEMPERATURE;
 use crate::{devices, state};
 
 /// What is known of the program.
@@ -47,6 +51,8 @@ enum Mode {
 }
 
 static MODE: Mutex<Mode> = Mutex::new(Mode::Idle(None));
+/// When chunks are used again, as long as no period is known.
+static REUSE: Mutex<Option<Box<Reuse>>> = Mutex::new(None);
 /// Whether a plan is carried out.
 static FOLLOWS: AtomicBool = AtomicBool::new(false);
 /// Whether chunks are fetched that kernels want: of a program of which no period is known.
@@ -81,10 +87,16 @@ pub(crate) enum Due {
 
 /// Something is on the host from now on.
 pub(crate) fn watch() {
+    lock(&REUSE).get_or_insert_with(|| Box::new(Reuse::new()));
     let mut mode = lock(&MODE);
     if matches!(*mode, Mode::Idle(None)) {
         *mode = Mode::Watching(Box::new(Sequence::new()));
     }
+}
+
+/// Of so many bytes of a device that are there for chunks so many stay free.
+fn slack(bytes: u64) -> u64 {
+    (bytes / SLACK.0).min(SLACK.1)
 }
 
 /// Whether a plan is carried out.
@@ -105,10 +117,17 @@ pub(crate) fn launched(
     function: Function,
     (grid, passes): ([u32; 3], u32),
     addresses: &[u64],
-    wanted: Wanted,
+    mut wanted: Wanted,
 ) -> Option<Due> {
-    let demand =
-        |wanted: Wanted| (!wanted.is_empty() && FETCHES.load(Ordering::Relaxed)).then_some(Due::Demand(wanted));
+    let fetches = FETCHES.load(Ordering::Relaxed);
+    if fetches
+        && let Ok(mut reuse) = REUSE.try_lock()
+        && let Some(reuse) = &mut *reuse
+    {
+        let blocks = grid.iter().fold(1_u64, |blocks, size| blocks.saturating_mul(u64::from(*size)));
+        reuse.launched(function, blocks, addresses, TEMPERATURE.rest(), &mut wanted);
+    }
+    let demand = |wanted: Wanted| (fetches && !wanted.is_empty()).then_some(Due::Demand(wanted));
     let mut mode = match MODE.try_lock() {
         Ok(mode) => mode,
         Err(TryLockError::Poisoned(mode)) => mode.into_inner(),
@@ -136,6 +155,8 @@ pub(crate) fn launched(
             }
             Step::Useless => {
                 give_up(&mut mode, next_pause());
+                // It was faster without.
+                FETCHES.store(true, Ordering::Relaxed);
                 None
             }
         },
@@ -223,7 +244,7 @@ fn plan(state: &'static State, period: &Period) -> Option<Following> {
         let here: u64 = placed.iter().filter(|(_, chunk)| !chunk.is_spilled()).map(|(range, _)| range.bytes).sum();
         let place = devices::place(Some(device));
         let Some(free) = state.ledger.room(place) else { continue };
-        let capacity = (here + free).saturating_sub(((here + free) / SLACK.0).min(SLACK.1));
+        let capacity = (here + free).saturating_sub(slack(here + free));
         let plan = schedule::plan(&usages, capacity as f64);
         let stays = |chunk: &Chunk| if chunk.is_spilled() { 0 } else { schedule::Row::MAX };
         now += usages.iter().zip(&placed).map(|(usage, (_, chunk))| usage.cost(stays(chunk))).sum::<f64>();

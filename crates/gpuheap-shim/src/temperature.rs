@@ -145,8 +145,7 @@ impl Temperature {
         let recent = self.rest.load(Ordering::Relaxed).max(launch.saturating_sub(UNNAMED));
         let mut number = first;
         for _ in 0..LONG {
-            let Some(end) = self.chunk(number).map(|chunk| chunk.end.load(Ordering::Relaxed)) else { break };
-            let Some(next) = ranges.find(end) else { break };
+            let Some(next) = ranges.find(self.end(number)) else { break };
             let Some(chunk) = self.chunk(next).filter(|chunk| chunk.last.load(Ordering::Relaxed) < recent) else {
                 break;
             };
@@ -161,6 +160,24 @@ impl Temperature {
         if now.saturating_sub(before) > FEW {
             self.rest.store(now, Ordering::Relaxed);
         }
+    }
+
+    /// Changes when the program has waited for the device.
+    #[inline]
+    pub(crate) fn rest(&self) -> u64 {
+        self.rest.load(Ordering::Relaxed)
+    }
+
+    /// The address behind a chunk; 0 if it is not mapped.
+    #[inline]
+    pub(crate) fn end(&self, chunk: u32) -> u64 {
+        self.chunk(chunk).map_or(0, |chunk| chunk.end.load(Ordering::Relaxed))
+    }
+
+    /// Whether a chunk is on the host.
+    #[inline]
+    pub(crate) fn is_on_host(&self, chunk: u32) -> bool {
+        self.chunk(chunk).is_some_and(|chunk| chunk.debt.load(Ordering::Relaxed) > 0)
     }
 
     /// The launch that used a chunk last.

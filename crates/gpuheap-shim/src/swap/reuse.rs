@@ -1,0 +1,157 @@
+//! When chunks will be used again, of a program whose steps are alike but not the same: sequences of other lengths each
+//! time, with the same kernels in the same order, on other addresses and other grids.
+//!
+//! What a launch names is used again after as many launches as it was in the step before: [`alignment`] tells which launch
+//! there is its counterpart, [`links`] after how many launches that which stood at the same place among its addresses was
+//! named again, and [`chunks`] in which rounds chunks are used by that. So a chunk on the host is fetched at the beginning
+//! of the round in which it is used, or when a launch names it that was not expected to; and of those on the device the
+//! one goes that is used again last (Belady's rule).
+
+mod alignment;
+mod chunks;
+mod links;
+
+use gpuheap_cuda::raw::Function;
+
+use self::alignment::Alignment;
+use self::chunks::{Chunks, Launch};
+use self::links::Links;
+use super::demand::Wanted;
+use crate::ranges::CHUNKS;
+use crate::temperature::TEMPERATURE;
+
+/// Rounds of a step.
+const ROUNDS: u64 = 64;
+/// Addresses of tensors are multiples of that, but for views of some; numbers that look like addresses are often not.
+const ALIGNED: u64 = 16;
+/// Addresses that were named before so many launches may be something else by now, if the program never waits.
+const UNNAMED: u64 = 2000;
+
+/// Where chunks are.
+trait Places {
+    /// The chunk at an address.
+    fn find(&self, address: u64) -> Option<u32>;
+    /// The address behind a chunk; 0 if that is not known.
+    fn end(&self, chunk: u32) -> u64;
+    fn is_on_host(&self, chunk: u32) -> bool;
+    /// Neither is a chunk that is not mapped.
+    fn is_on_device(&self, chunk: u32) -> bool {
+        !self.is_on_host(chunk) && self.end(chunk) > 0
+    }
+}
+
+/// Of this process.
+struct Here;
+
+impl Places for Here {
+    #[inline]
+    fn find(&self, address: u64) -> Option<u32> {
+        CHUNKS.find(address)
+    }
+
+    #[inline]
+    fn end(&self, chunk: u32) -> u64 {
+        TEMPERATURE.end(chunk)
+    }
+
+    #[inline]
+    fn is_on_host(&self, chunk: u32) -> bool {
+        TEMPERATURE.is_on_host(chunk)
+    }
+}
+
+/// See the head of the file. Nothing is allocated after it was made.
+pub(super) struct Reuse {
+    alignment: Alignment,
+    links: Links,
+    chunks: Chunks,
+    /// Launches so far.
+    launches: u64,
+    /// The launch before which the program waited for the device last, and by what that was told.
+    rest: u64,
+    told: u64,
+    is_aligned: bool,
+    /// Whether more is used in this round than could be asked for at once.
+    is_more: bool,
+    /// Whether there was nothing that could have made room, in this round.
+    is_refused: bool,
+}
+
+impl Reuse {
+    pub(super) fn new() -> Self {
+        Self {
+            alignment: Alignment::new(),
+            links: Links::new(),
+            chunks: Chunks::new(),
+            launches: 0,
+            rest: 0,
+            told: 0,
+            is_aligned: false,
+            is_more: false,
+            is_refused: false,
+        }
+    }
+
+    /// Whether it is known what is used next.
+    pub(super) fn is_aligned(&self) -> bool {
+        self.is_aligned
+    }
+
+    /// A launch is about to be made on a grid of so many blocks. Adds what is on the host and should not be. `rest`
+    /// changes when the program waits for the device.
+    pub(super) fn launched(
+        &mut self,
+        function: Function,
+        blocks: u64,
+        addresses: &[u64],
+        rest: u64,
+        wanted: &mut Wanted,
+    ) {
+        let number = self.launches;
+        self.launches += 1;
+        if rest != self.told {
+            (self.rest, self.told) = (number, rest);
+        }
+        let distance = self.alignment.launched(number, function.0 as u64, addresses);
+        self.is_aligned = distance.is_some();
+        if let Some(step) = distance {
+            let begins = self.chunks.begin(number, step);
+            if begins || self.is_more {
+                self.chunks.due(&Here, wanted);
+                (self.is_more, self.is_refused) = (wanted.is_full(), false);
+            }
+        }
+        let recent = self.rest.max(number.saturating_sub(UNNAMED));
+        let launch = Launch { number, blocks, recent };
+        self.links.begin(number);
+        let tensors = addresses.iter().filter(|address| **address % ALIGNED == 0);
+        for (place, address) in tensors.enumerate() {
+            if let Some(step) = distance {
+                let again = number.checked_sub(step).and_then(|before| self.links.again(before, place, number));
+                self.chunks.name((*address, again), launch, &Here, wanted);
+            }
+            self.links.name(number, *address);
+        }
+        if self.is_refused && self.is_aligned {
+            *wanted = Wanted::default();
+        } else if self.is_aligned && !wanted.is_empty() {
+            let latest = self.chunks.latest(&Here, number);
+            wanted.retain(|chunk| self.chunks.distance(chunk, number) < latest);
+        }
+    }
+
+    /// Nothing could make room for what was wanted.
+    pub(super) fn refused(&mut self) {
+        self.is_refused = true;
+    }
+
+    /// In how many launches a chunk is used again, as far as that can be told.
+    pub(super) fn distance(&mut self, chunk: u32) -> u64 {
+        self.chunks.distance(chunk, self.launches)
+    }
+
+    /// What is used again within so many launches does not go for something else.
+    pub(super) fn soon(&self) -> u64 {
+        self.chunks.round_length()
+    }
+}
