@@ -6,14 +6,15 @@
 //! worst that can be done to a program that goes through its memory again and again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use gpuheap_cuda::raw::DeviceId;
 use gpuheap_ledger::State as Phase;
 
 use crate::chunks::{Backing, Chunk};
 use crate::quiet::{self, Busy};
-use crate::sleep::{by_device, mover, phase};
+use crate::sleep::{by_device, mover, phase, still};
 use crate::state::{State, lock};
 use crate::temperature::TEMPERATURE;
 use crate::{devices, moving};
@@ -93,25 +94,46 @@ pub(super) fn fetch(state: &'static State, wanted: &Wanted) {
     if patience.is_over() {
         return;
     }
+    // Chosen while the device goes on, which is waited for only if something is to come.
+    let chosen: Vec<(DeviceId, Chosen, Chosen)> =
+        by_device(|backing| matches!(backing, Backing::Device(_) | Backing::Host(_)))
+            .into_iter()
+            .filter_map(|(device, chunks)| {
+                let room = state.ledger.room(devices::place(Some(device))).unwrap_or(u64::MAX);
+                let (outs, backs) = choose(&chunks, wanted, room);
+                (!backs.is_empty()).then(|| (device, Chosen::new(&outs), Chosen::new(&backs)))
+            })
+            .collect();
+    if chosen.is_empty() {
+        return;
+    }
     let closed = match quiet::settle(moving, state, &mut turn, SETTLE) {
         Ok(closed) => closed,
         Err(Busy::Capturing) => return,
         Err(_) => return patience.lost(),
     };
     drop(patience);
-    for (device, chunks) in by_device(|backing| matches!(backing, Backing::Device(_) | Backing::Host(_))) {
-        let place = devices::place(Some(device));
-        let room = state.ledger.room(place).unwrap_or(u64::MAX);
-        let (outs, backs) = choose(&chunks, wanted, room);
-        if backs.is_empty() {
-            continue;
-        }
+    for (device, outs, backs) in chosen {
+        let (outs, backs) = (still(outs.there(), false), still(backs.there(), true));
         let Ok(Some(mover)) = mover(moving, device) else { continue };
         FETCHED.fetch_add(1, Ordering::Relaxed);
         let (gone, came) = mover.exchange(&outs, &backs);
         state.ledger.moved(gone.bytes, came.bytes);
     }
     drop(closed);
+}
+
+/// Chunks that the program may free until the gate is closed: their memory is not to be kept from it meanwhile.
+struct Chosen(Vec<Weak<Chunk>>);
+
+impl Chosen {
+    fn new(chunks: &[Arc<Chunk>]) -> Self {
+        Self(chunks.iter().map(Arc::downgrade).collect())
+    }
+
+    fn there(&self) -> Vec<Arc<Chunk>> {
+        self.0.iter().filter_map(Weak::upgrade).collect()
+    }
 }
 
 /// What goes and what comes, for so much room.
