@@ -1,8 +1,9 @@
 //! Moving chunks between a device and the host, their addresses unchanged. Only while the gate is closed and nothing that
 //! could touch them runs ([`crate::quiet`]).
 //!
-//! Copies run ahead on a stream of their own; what is behind a chunk's addresses is exchanged as soon as its copy is
-//! done, while the next are under way. So the whole takes hardly longer than the copies.
+//! Where chunks move one way only, copies run ahead on a stream of their own; what is behind a chunk's addresses is
+//! exchanged as soon as its copy is done, while the next are under way. Both ways at once is [`exchange`]'s, copies and
+//! mappings by themselves are in [`copies`] and [`mappings`], and [`lanes`] has the streams.
 
 mod copies;
 mod exchange;

@@ -17,7 +17,7 @@ static void wander(struct moving *pieces, int count, ptr stream, uint64_t enough
         for (int i = 0; i < 3; i++) {
             struct moving *one = &pieces[chosen[i]];
             struct launch add = {add_kernel, one->address, stream, WORDS(one->bytes), 1};
-            launch(&add);
+            if (launch(&add)) exit(8);
             one->value++;
             add.count = 16;
             add.value = 0;
@@ -34,16 +34,16 @@ static void wanders(const char *path) {
     struct moving pieces[12];
     ptr stream = 0;
     fill_pieces(path, pieces, 12, &stream);
-    control("delay 200");
+    control("delay 50");
     for (int turn = 0; turn < 2; turn++) {
-        wander(pieces, 12, stream, 16);
+        wander(pieces, 12, stream, 8);
         for (int i = 0; i < 12; i++) moving_look(&pieces[i]);
         if (turn) break;
         /* All of it goes with the context, what the library keeps in it as well. */
         SAY("reset", CALL(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, (int), 0));
         control("delay 0");
         fill_pieces(path, pieces, 12, &stream);
-        control("delay 200");
+        control("delay 50");
     }
     for (int i = 0; i < 12; i++) moving_free(&pieces[i]);
     printf("streams: %llu\n", (unsigned long long)happened("cuStreamCreate"));
