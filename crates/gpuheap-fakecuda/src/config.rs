@@ -16,6 +16,9 @@
 //! | `fail FUNCTION N CODE [TIMES]` | from the `N`th call from now on it returns the code, once or `TIMES` times |
 //! | `reset` | counts, faults, call-backs, limits and the delay are as in the beginning |
 //!
+//! `gpuheap_fake_calls` tells how often a function was called, and of what is no call: `copies in` and `copies out` between
+//! a device and physical memory of the host, `host mapped beside copies in` and `… out`.
+//!
 //! Sizes are bytes, or with `KiB`, `MiB`, `GiB`.
 
 use std::ffi::{CStr, c_char, c_int};
@@ -121,7 +124,7 @@ unsafe extern "C" fn gpuheap_fake_control(commands: *const c_char) -> c_int {
     c_int::from(applied.is_err())
 }
 
-/// How often the function of that name was called.
+/// How often the function of that name was called, or the other thing of that name happened.
 ///
 /// # Safety
 ///

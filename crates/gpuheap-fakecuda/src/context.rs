@@ -139,8 +139,7 @@ exports! {
     fn cuCtxGetId(context: raw::Context, id: Out<'_, u64>) {
         let state = ready()?;
         let handle = if context.is_null() { state.current()? } else { context.0 };
-        state.context(handle)?;
-        give(id, handle as u64)
+        give(id, state.context(handle)?.id)
     }
 
     fn cuCtxGetLimit(value: Out<'_, usize>, _limit: c_uint) {
@@ -268,7 +267,8 @@ impl State {
         self.charge(device, bytes)?;
         let legacy = self.add_stream(handle, Kind::Legacy, 0);
         let small = Arena::default();
-        let context = Context { device, primary, references: 1, failed: None, legacy, small };
+        let id = self.handle() as u64;
+        let context = Context { device, id, primary, references: 1, failed: None, legacy, small };
         self.contexts.insert(handle, context);
         Ok(())
     }

@@ -112,6 +112,9 @@ fn copy(to: Side, from: Side, extent: Extent, stream: raw::Stream, thread: bool,
         Ok(())
     });
     state.submit(stream, Vec::new(), Some(work))?;
+    if !capturing {
+        state.crosses(to.start, from.start, stream);
+    }
     if waits {
         let given = state.streams[&stream].given;
         return work::wait_for(state, &[(stream, given)]).usable(context);

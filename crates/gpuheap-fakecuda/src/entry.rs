@@ -71,6 +71,11 @@ pub(crate) fn count(function: &str) -> u64 {
     calls().counts.get(function).copied().unwrap_or(0)
 }
 
+/// Counts something that is no call, by a name that no function has.
+pub(crate) fn happened(what: &str) {
+    *calls().counts.entry(what.to_owned()).or_default() += 1;
+}
+
 /// Lets calls of `function` fail, from the `nth` from now on, `times` times.
 pub(crate) fn fail(function: &str, nth: u64, code: Code, times: u64) {
     let fault = Fault { after: nth.saturating_sub(1), times, code };

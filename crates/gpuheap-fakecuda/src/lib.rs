@@ -13,6 +13,7 @@
 //! | `space`, `pages`, `arena` | the address space, the host memory behind it, small blocks out of chunks |
 //! | `work` | streams' queues, threads, and who waits for whom |
 //! | `device`, `context`, `linear`, `vmm`, `pool`, `copy`, `stream`, `kernel`, `graph`, `share`, `resolve` | the functions, by subject |
+//! | `crossing` | which copies between device and host are under way, and what is done beside them |
 //! | `ptx`, `host_kernels` | modules and what kernels do |
 //! | `unsupported` | every other function of the interface: there, counted, and not supported |
 //!
@@ -32,6 +33,7 @@ mod arena;
 mod config;
 mod context;
 mod copy;
+mod crossing;
 mod device;
 mod entry;
 mod graph;

@@ -8,6 +8,7 @@ use gpuheap_cuda::raw::Code;
 
 use crate::arena::Arena;
 use crate::config::Config;
+use crate::crossing::Crossing;
 use crate::graph::Graph;
 use crate::kernel::{Function, Module};
 use crate::pool::Pool;
@@ -30,6 +31,7 @@ pub(crate) struct State {
     pub(crate) arrays: BTreeMap<usize, ArrayState>,
     pub(crate) graphs: BTreeMap<usize, Graph>,
     pub(crate) execs: BTreeMap<usize, Graph>,
+    pub(crate) crossing: Crossing,
     /// Default streams of threads: context, thread, stream.
     pub(crate) threads: Vec<(usize, std::thread::ThreadId, usize)>,
     next: usize,
@@ -52,6 +54,8 @@ pub(crate) struct Device {
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(crate) device: usize,
+    /// What no other has or had, nor this one before it was reset.
+    pub(crate) id: u64,
     pub(crate) primary: bool,
     /// Retentions of a primary context; 1 for another, as long as it is there.
     pub(crate) references: usize,
@@ -97,6 +101,7 @@ static STATE: Mutex<State> = Mutex::new(State {
     arrays: BTreeMap::new(),
     graphs: BTreeMap::new(),
     execs: BTreeMap::new(),
+    crossing: Crossing::new(),
     threads: Vec::new(),
     next: 0x7100_0000_0000,
 });

@@ -165,6 +165,7 @@ exports! {
             let flags = mapping.access.values().fold(mapping.host, |all, flags| all | flags);
             let writable = flags & raw::ACCESS_READ_WRITE == raw::ACCESS_READ_WRITE;
             pages::protect(start, mapping.bytes, flags & raw::ACCESS_READ != 0, writable)?;
+            state.granted(start);
         }
         Ok(())
     }

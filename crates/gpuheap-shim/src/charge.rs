@@ -1,5 +1,6 @@
 //! Bytes that are charged as long as something is alive.
 
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gpuheap_cuda::raw::DeviceId;
@@ -78,6 +79,17 @@ impl Charge {
             held.fetch_add(bytes, Ordering::SeqCst);
         }
         Self { kind, place, bytes, origin, charged: events::taken(Memory { kind, origin, place, bytes }) }
+    }
+
+    /// Charges the same bytes to somebody else. At no time are they nobody's, for another to take.
+    pub(crate) fn pass_on(self, origin: Origin) -> Self {
+        // What is held in all stays as it is: only what its origin holds is given back.
+        let former = ManuallyDrop::new(self);
+        if let Some(held) = of_origin(former.kind, former.place, former.origin) {
+            state::get().ledger.slot().lower(held, former.bytes);
+        }
+        events::given_back(former.charged, former.memory());
+        Self::begin(origin, former.kind, former.place, former.bytes)
     }
 
     /// Says where the driver put it, an address or a handle, for those who read what happened.

@@ -97,6 +97,9 @@ pub(crate) fn enable_peer(call: Call<'_>, context: Context, _flags: c_uint) -> C
 }
 
 fn forget(device: DeviceId) {
+    if let Some(Some(moving)) = state::get().moving.get() {
+        moving.lanes.forget(device);
+    }
     let context = lock(&state::get().primaries).get(&device).copied();
     if let Some(context) = context {
         state::get().drop_context(context);

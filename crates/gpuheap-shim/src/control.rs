@@ -4,7 +4,6 @@
 
 use std::cell::Cell;
 use std::io::{self, Read};
-use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -16,10 +15,9 @@ use std::{fs, thread};
 use gpuheap_ledger::State as Phase;
 use gpuheap_ledger::control::{self, Reply, Request};
 
-use crate::depth::Inside;
 use crate::moving::{self, Moving};
 use crate::state::{self, State};
-use crate::{ipc, placement, sleep};
+use crate::{ipc, placement, sleep, threads};
 
 /// How long somebody may take to say what they want: nobody else is heard meanwhile, and nothing wakes up.
 const SAID: Duration = Duration::from_secs(1);
@@ -54,16 +52,8 @@ pub(crate) fn start() {
     }
     let Some((listener, bell)) = open(&folder) else { return };
     SOCKET.store(listener.as_raw_fd(), Ordering::SeqCst);
-    let signals = block_signals();
-    let work = move || {
-        // Calls of the driver that end in exported functions are this thread's own.
-        let _inside = Inside::enter();
-        Control { moving, state, listener, bell, slept: Cell::new(None) }.listen();
-    };
-    // A program's signals are for its own threads: a new one begins with those blocked that its maker blocks.
-    let started = thread::Builder::new().name("gpuheap".to_owned()).spawn(work);
-    restore_signals(signals);
-    if started.is_ok() {
+    let work = move || Control { moving, state, listener, bell, slept: Cell::new(None) }.listen();
+    if threads::begin("gpuheap", work).is_ok() {
         state.gate.set_bell(bell);
     }
 }
@@ -210,22 +200,4 @@ fn is_of_own_user(stream: &UnixStream) -> bool {
     // SAFETY: takes nothing.
     let own = unsafe { libc::geteuid() };
     code == 0 && (other.uid == own || other.uid == 0)
-}
-
-/// Blocks all signals of the calling thread but that of a ledger that is cut short, which ends whoever does not hear it;
-/// what was blocked before is given back.
-fn block_signals() -> MaybeUninit<libc::sigset_t> {
-    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: makes a set in `all`.
-    unsafe { libc::sigfillset(all.as_mut_ptr()) };
-    // SAFETY: made above.
-    unsafe { libc::sigdelset(all.as_mut_ptr(), libc::SIGBUS) };
-    // SAFETY: `all` was made above, `before` is filled.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
-    before
-}
-
-fn restore_signals(before: MaybeUninit<libc::sigset_t>) {
-    // SAFETY: filled by `block_signals`.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
 }

@@ -47,6 +47,7 @@
 //! | `touched`, `temperature` | which chunks a launch names, and how warm that makes them |
 //! | `devices` | where each device has its figures, whatever number it has in the process |
 //! | `depth` | the calling thread's depth |
+//! | `threads`, `waiter` | threads of this library's own; waiting for what may have no end |
 //!
 //! # Settings
 //!
@@ -147,7 +148,9 @@ mod state;
 mod submissions;
 mod swap;
 mod temperature;
+mod threads;
 mod touched;
+mod waiter;
 
 pub use charge::Kind;
 pub use overrides::NAMES;

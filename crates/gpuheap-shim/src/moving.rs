@@ -10,6 +10,7 @@ use gpuheap_cuda::{Api, Device, Driver, Error};
 use crate::host::Mapped;
 use crate::ledger::HOST;
 use crate::locked::Locked;
+use crate::moves::Kept;
 use crate::pool::Pool;
 use crate::state::lock;
 use crate::{real, state};
@@ -22,6 +23,8 @@ pub(crate) struct Moving {
     /// For what sleeps.
     pub(crate) locked: Pool<Locked>,
     pub(crate) numbers: Numbers,
+    /// Streams to move by.
+    pub(crate) lanes: Kept,
     spills: bool,
 }
 
@@ -80,6 +83,7 @@ impl Moving {
             mapped: Pool::default(),
             locked: Pool::default(),
             numbers: Numbers::default(),
+            lanes: Kept::default(),
             spills: state::get().ledger.spill() > 0,
         })
     }

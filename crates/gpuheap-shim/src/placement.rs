@@ -19,12 +19,11 @@ use gpuheap_ledger::State as Phase;
 
 use crate::chunks::{Backing, Chunk};
 use crate::feedback::{Advice, Feedback};
-use crate::moves::{Mover, Rest};
 use crate::moving::{self, Moving};
 use crate::parameters::KERNELS;
 use crate::passes::{self, PASSES};
 use crate::ranges::CHUNKS;
-use crate::sleep::{by_device, each_device, phase};
+use crate::sleep::{by_device, mover, phase, still};
 use crate::state::{self, State, lock};
 use crate::swap::{Due, Wanted};
 use crate::temperature::TEMPERATURE;
@@ -223,25 +222,10 @@ fn compare(state: &'static State) {
 
 fn carry_out(moving: &'static Moving, state: &State, plans: Plans) {
     for (device, plan) in plans {
-        let out =
-            each_device(moving, &[(device, still(plan.goes, false))], |mover, chunks| mover.out(chunks, Rest::Behind));
-        let back = each_device(moving, &[(device, still(plan.comes, true))], Mover::back);
+        let Ok(Some(mover)) = mover(moving, device) else { continue };
+        let (out, back) = mover.exchange(&still(plan.goes, false), &still(plan.comes, true));
         state.ledger.moved(out.bytes, back.bytes);
     }
-}
-
-/// Those of a plan that are still where they were, and still the program's.
-fn still(mut chunks: Vec<Arc<Chunk>>, on_host: bool) -> Vec<Arc<Chunk>> {
-    chunks.retain(|chunk| {
-        let inner = chunk.inner();
-        let is_there = match inner.backing {
-            Some(Backing::Device(_)) => !on_host,
-            Some(Backing::Host(_)) => on_host,
-            _ => false,
-        };
-        is_there && inner.address.is_some() && !inner.is_pinned
-    });
-    chunks
 }
 
 /// Launches since this was last asked.

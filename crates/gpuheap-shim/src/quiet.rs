@@ -1,24 +1,17 @@
 //! Making sure that nothing runs on the devices: the gate is closed, and all that was begun is finished.
 
-use std::sync::mpsc;
 use std::sync::{Mutex, MutexGuard, TryLockError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use gpuheap_cuda::raw::{Code, Context};
 
-use crate::depth::Inside;
 use crate::gate::Closed;
 use crate::moving::Moving;
 use crate::state::{self, State, lock};
+use crate::waiter::{TooLong, Waiter};
 
 /// Whoever has this may close the gate and move memory.
 pub(crate) type Turn<'a> = MutexGuard<'a, Waiter>;
-
-/// Waits for devices, on a thread of its own: the driver's wait has no end of its own, and work that waits for work that
-/// the closed gate holds back would never be over.
-#[derive(Default)]
-pub(crate) struct Waiter(Option<JoinHandle<()>>);
 
 /// Why nothing could be moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +57,7 @@ pub(crate) fn settle<'a>(
     if state.captures() > 0 {
         return Err(Busy::Capturing);
     }
-    if turn.0.as_ref().is_some_and(|former| !former.is_finished()) {
+    if turn.is_busy() {
         return Err(Busy::Device);
     }
     let closed = state.gate.close(patience).ok_or(Busy::Calls)?;
@@ -73,21 +66,14 @@ pub(crate) fn settle<'a>(
         return Err(Busy::Capturing);
     }
     let contexts = state.contexts();
-    let (done, waits) = mpsc::channel();
-    let wait = move || {
-        let _inside = Inside::enter();
-        let finished = contexts.iter().all(|context| finish(moving, Context(*context)).is_success());
-        // Whoever asked may have lost patience.
-        let _ = done.send(finished);
-    };
-    let Ok(waiter) = std::thread::Builder::new().name("gpuheap wait".to_owned()).spawn(wait) else {
-        return Err(Busy::Device);
-    };
-    turn.0 = Some(waiter);
-    match waits.recv_timeout(patience.saturating_sub(start.elapsed()).max(Duration::from_millis(1))) {
+    // The driver's wait has no end of its own, and work that waits for work that the closed gate holds back would never be
+    // over.
+    let wait = move || contexts.iter().all(|context| finish(moving, Context(*context)).is_success());
+    let left = patience.saturating_sub(start.elapsed()).max(Duration::from_millis(1));
+    match turn.wait(left, wait) {
         Ok(true) => Ok(closed),
         Ok(false) => Err(Busy::Failed),
-        Err(_) => Err(Busy::Device),
+        Err(TooLong) => Err(Busy::Device),
     }
 }
 

@@ -201,6 +201,20 @@ pub(crate) fn can_move(device: DeviceId, inner: &Inner) -> bool {
     !inner.is_pinned && reached && inner.address.is_some()
 }
 
+/// Those chunks that are still where they were, and still the program's.
+pub(crate) fn still(mut chunks: Vec<Arc<Chunk>>, on_host: bool) -> Vec<Arc<Chunk>> {
+    chunks.retain(|chunk| {
+        let inner = chunk.inner();
+        let is_there = match inner.backing {
+            Some(Backing::Device(_)) => !on_host,
+            Some(Backing::Host(_)) => on_host,
+            _ => false,
+        };
+        is_there && can_move(chunk.device, &inner)
+    });
+    chunks
+}
+
 /// The way to move chunks of a device. Where a program has no primary context, none is made for this: it would take more
 /// than many chunks.
 pub(crate) fn mover(moving: &Moving, device: DeviceId) -> Result<Option<Mover<'_>>, Error> {

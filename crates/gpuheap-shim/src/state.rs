@@ -17,7 +17,7 @@ use crate::gate::Gate;
 use crate::ledger::{Ledger, Limits};
 use crate::moving::Moving;
 use crate::paging::Paging;
-use crate::quiet::Waiter;
+use crate::waiter::Waiter;
 use crate::{control, converted, graphs, host, ipc};
 
 /// What is known by its address or its handle.

@@ -8,18 +8,19 @@
 //! the one that was named longest ago is the worst that can be done to a program that goes through its memory again and
 //! again.
 
+mod choice;
+
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use gpuheap_cuda::raw::DeviceId;
 use gpuheap_ledger::State as Phase;
 
-use super::reuse::Reuse;
 use crate::chunks::{Backing, Chunk};
 use crate::quiet::{self, Busy};
-use crate::sleep::{by_device, mover, phase};
+use crate::sleep::{by_device, mover, phase, still};
 use crate::state::{State, lock};
-use crate::temperature::TEMPERATURE;
 use crate::{devices, moving};
 
 /// Numbers of chunks, as many as are fetched at once.
@@ -120,102 +121,50 @@ pub(super) fn fetch(state: &'static State, wanted: &Wanted) {
     if patience.is_over() {
         return;
     }
+    // Chosen while the device goes on, which is waited for only if something is to come.
+    let chosen: Vec<(DeviceId, Chosen, Chosen)> =
+        by_device(|backing| matches!(backing, Backing::Device(_) | Backing::Host(_)))
+            .into_iter()
+            .filter_map(|(device, chunks)| {
+                let room = state.ledger.room(devices::place(Some(device))).unwrap_or(u64::MAX);
+                let (outs, backs) = match &mut *lock(&super::REUSE) {
+                    Some(reuse) if reuse.is_aligned() => choice::by_reuse(&chunks, wanted, room, reuse),
+                    _ => choice::by_chance(&chunks, wanted, room),
+                };
+                (!backs.is_empty()).then(|| (device, Chosen::new(&outs), Chosen::new(&backs)))
+            })
+            .collect();
+    if chosen.is_empty() {
+        if let Some(reuse) = &mut *lock(&super::REUSE) {
+            reuse.refused();
+        }
+        return;
+    }
     let closed = match quiet::settle(moving, state, &mut turn, SETTLE) {
         Ok(closed) => closed,
         Err(Busy::Capturing) => return,
         Err(_) => return patience.lost(),
     };
     drop(patience);
-    let mut is_refused = true;
-    for (device, chunks) in by_device(|backing| matches!(backing, Backing::Device(_) | Backing::Host(_))) {
-        let place = devices::place(Some(device));
-        let room = state.ledger.room(place).unwrap_or(u64::MAX);
-        let (outs, backs) = match &mut *lock(&super::REUSE) {
-            Some(reuse) if reuse.is_aligned() => by_reuse(&chunks, wanted, room, reuse),
-            _ => by_chance(&chunks, wanted, room),
-        };
-        if backs.is_empty() {
-            continue;
-        }
+    for (device, outs, backs) in chosen {
+        let (outs, backs) = (still(outs.there(), false), still(backs.there(), true));
         let Ok(Some(mover)) = mover(moving, device) else { continue };
-        is_refused = false;
         FETCHED.fetch_add(1, Ordering::Relaxed);
         let (gone, came) = mover.exchange(&outs, &backs);
         state.ledger.moved(gone.bytes, came.bytes);
     }
     drop(closed);
-    if is_refused && let Some(reuse) = &mut *lock(&super::REUSE) {
-        reuse.refused();
-    }
 }
 
-/// Chunks that go and chunks that come.
-type Choice = (Vec<Arc<Chunk>>, Vec<Arc<Chunk>>);
+/// Chunks that the program may free until the gate is closed: their memory is not to be kept from it meanwhile.
+struct Chosen(Vec<Weak<Chunk>>);
 
-/// What is wanted comes, the soonest used first, as long as something is used later than that and not soon at all.
-fn by_reuse(chunks: &[Arc<Chunk>], wanted: &Wanted, room: u64, reuse: &mut Reuse) -> Choice {
-    let mut distances = |is_chosen: &dyn Fn(&Chunk) -> bool| -> Vec<(u64, &Arc<Chunk>)> {
-        let chosen = chunks.iter().filter(|chunk| is_chosen(chunk));
-        chosen.map(|chunk| (reuse.distance(chunk.number), chunk)).collect()
-    };
-    let mut coming = distances(&|chunk| wanted.has(chunk.number) && chunk.is_spilled());
-    let mut here = distances(&|chunk| !wanted.has(chunk.number) && !chunk.is_spilled());
-    coming.sort_by_key(|(distance, _)| *distance);
-    here.sort_by_key(|(distance, _)| *distance);
-    let held: u64 = here.iter().map(|(_, chunk)| chunk.bytes as u64).sum();
-    let slack = super::slack(held.saturating_add(room));
-    let soon = reuse.soon();
-    let (mut outs, mut backs, mut free) = (Vec::new(), Vec::new(), room);
-    for (distance, chunk) in coming {
-        let needed = chunk.bytes as u64 + slack;
-        while free < needed {
-            let Some((_, last)) = here.pop_if(|(last, _)| *last > distance.max(soon)) else { break };
-            free += last.bytes as u64;
-            outs.push(Arc::clone(last));
-        }
-        if free < chunk.bytes as u64 {
-            break;
-        }
-        free -= chunk.bytes as u64;
-        backs.push(Arc::clone(chunk));
+impl Chosen {
+    fn new(chunks: &[Arc<Chunk>]) -> Self {
+        Self(chunks.iter().map(Arc::downgrade).collect())
     }
-    (outs, backs)
-}
 
-/// What is wanted comes, as far as others can make room that were not named for long.
-fn by_chance(chunks: &[Arc<Chunk>], wanted: &Wanted, room: u64) -> Choice {
-    // Those that a launch names, and those that what it names goes on in.
-    let named = chunks.iter().filter(|chunk| wanted.has(chunk.number));
-    let launch = named.map(|chunk| TEMPERATURE.last_use(chunk.number)).max().unwrap_or(u64::MAX);
-    let is_wanted = |chunk: &&Arc<Chunk>| wanted.has(chunk.number) || TEMPERATURE.last_use(chunk.number) >= launch;
-    let mut backs: Vec<_> =
-        chunks.iter().filter(is_wanted).filter(|chunk| chunk.is_spilled()).map(Arc::clone).collect();
-    let mut needed: u64 = backs.iter().map(|chunk| chunk.bytes as u64).sum();
-    // Of the older half of the others some go.
-    let others = chunks.iter().filter(|chunk| !chunk.is_spilled());
-    let mut device: Vec<(u64, &Arc<Chunk>)> = others.map(|chunk| (TEMPERATURE.last_use(chunk.number), chunk)).collect();
-    device.sort_unstable_by_key(|(last, _)| *last);
-    device.truncate(device.len().div_ceil(2));
-    device.retain(|(_, chunk)| !is_wanted(chunk));
-    let (mut outs, mut free) = (Vec::new(), room);
-    while free < needed && !device.is_empty() {
-        let (_, chunk) = device.swap_remove(chance(device.len()));
-        free += chunk.bytes as u64;
-        outs.push(Arc::clone(chunk));
+    fn there(&self) -> Vec<Arc<Chunk>> {
+        self.0.iter().filter_map(Weak::upgrade).collect()
     }
-    // What has no room does not come.
-    while free < needed {
-        let Some(last) = backs.pop() else { break };
-        needed -= last.bytes as u64;
-    }
-    (outs, backs)
-}
-
-/// A number below another (an LCG of Knuth's, its upper bits).
-fn chance(below: usize) -> usize {
-    static SEED: AtomicU64 = AtomicU64::new(1);
-    let next =
-        SEED.load(Ordering::Relaxed).wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    SEED.store(next, Ordering::Relaxed);
-    usize::try_from(next >> 33).unwrap_or(0) % below.max(1)
 }

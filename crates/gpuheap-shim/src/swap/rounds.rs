@@ -50,7 +50,7 @@ impl Schedule {
         let Some(moving) = moving::get() else { return Ok(()) };
         // Somebody else moves memory, or the process is about to sleep: the next round will do.
         let Some(mut turn) = quiet::try_turn(&state.turn) else { return Ok(()) };
-        if phase(state) != Phase::Running || self.changes(round).is_empty() {
+        if phase(state) != Phase::Running || self.misplaced(round).next().is_none() {
             return Ok(());
         }
         let closed = quiet::settle(moving, state, &mut turn, SETTLE)?;
@@ -67,28 +67,32 @@ impl Schedule {
     /// What is not as it is planned for a round, by device.
     fn changes(&self, round: usize) -> Vec<(DeviceId, Changes)> {
         let mut all: Vec<(DeviceId, Changes)> = Vec::new();
-        for entry in &self.0 {
-            let Some(chunk) = entry.chunk.upgrade() else { continue };
-            let wanted = entry.row >> round & 1 == 1;
-            let is_here = {
-                let inner = chunk.inner();
-                match inner.backing {
-                    _ if !can_move(entry.device, &inner) => continue,
-                    Some(Backing::Device(_)) => true,
-                    Some(Backing::Host(_)) => false,
-                    _ => continue,
-                }
-            };
-            if wanted == is_here {
-                continue;
-            }
-            if all.last().is_none_or(|(device, _)| *device != entry.device) {
-                all.push((entry.device, Changes::default()));
+        for (device, chunk, comes) in self.misplaced(round) {
+            if all.last().is_none_or(|(other, _)| *other != device) {
+                all.push((device, Changes::default()));
             }
             if let Some((_, changes)) = all.last_mut() {
-                if wanted { changes.backs.push(chunk) } else { changes.outs.push(chunk) }
+                if comes { changes.backs.push(chunk) } else { changes.outs.push(chunk) }
             }
         }
         all
+    }
+
+    /// Each chunk that is not where it is planned to be in a round, and whether it is to come.
+    fn misplaced(&self, round: usize) -> impl Iterator<Item = (DeviceId, Arc<Chunk>, bool)> {
+        self.0.iter().filter_map(move |entry| {
+            let chunk = entry.chunk.upgrade()?;
+            let is_wanted = entry.row >> round & 1 == 1;
+            let is_here = {
+                let inner = chunk.inner();
+                match inner.backing {
+                    _ if !can_move(entry.device, &inner) => return None,
+                    Some(Backing::Device(_)) => true,
+                    Some(Backing::Host(_)) => false,
+                    _ => return None,
+                }
+            };
+            (is_wanted != is_here).then_some((entry.device, chunk, is_wanted))
+        })
     }
 }

@@ -70,6 +70,18 @@ fn what_kernels_use_comes_to_the_device_and_what_they_do_not_use_makes_room() {
     assert!(snapshot.peaks[0] == 40 * MIB && snapshot.peaks[HOST] >= 24 * MIB, "{:?}", snapshot.peaks);
 }
 
+/// While the host's memory is mapped, nothing is copied out, as the two would wait for each other, but something in. What
+/// moves are made with is made once for each life of a context.
+#[test]
+fn the_host_s_memory_is_mapped_beside_copies_in_and_never_beside_copies_out() {
+    let (said, snapshot) = after_spilling("wanders", 64 * MIB, 128 * MIB);
+    assert_eq!((said.matches("alloc: 0").count(), said.matches("came: enough").count()), (24, 2), "{said}");
+    assert!(said.contains("beside copies out: 0\n") && said.contains("beside copies in: some\n"), "{said}");
+    // One of the program's in each life, and two others.
+    assert!(said.contains("went: some\n") && said.contains("streams: 6\n"), "{said}");
+    assert!(snapshot.peaks[0] <= 64 * MIB, "{:?}", snapshot.peaks);
+}
+
 /// Kernels that nobody sees launched: the graph is asked what they get.
 #[test]
 fn what_the_kernels_of_a_graph_use_comes_to_the_device_as_well() {

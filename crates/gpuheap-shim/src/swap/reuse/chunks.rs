@@ -123,7 +123,8 @@ impl Chunks {
             let Some(next) = places.find(end) else { break };
             let Some(known) = self.known(next) else { break };
             let is_used = known.low.1 >= launch.number;
-            let is_other = if is_used { known.low.0 < end + NEAR } else { was_expected && known.named >= launch.recent };
+            let is_other =
+                if is_used { known.low.0 < end + NEAR } else { was_expected && known.named >= launch.recent };
             if is_other {
                 break;
             }
