@@ -92,7 +92,7 @@ mod tests {
         let mut alignment = Alignment::new();
         assert!((0..3000).all(|launch| alignment.launched(launch, 1, &[(launch % 50) << 25]).is_none()));
         let mut alignment = Alignment::new();
-        let scattered = |launch: u64| launch.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 50;
+        let scattered = |launch: u64| mixed(mixed(1, launch), 5) >> 50;
         assert!((0..20_000).all(|launch| alignment.launched(launch, 1, &[scattered(launch)]).is_none()));
     }
 }
