@@ -125,7 +125,7 @@ pub(crate) fn launched(
         && let Some(reuse) = &mut *reuse
     {
         let blocks = grid.iter().fold(1_u64, |blocks, size| blocks.saturating_mul(u64::from(*size)));
-        reuse.launched(function, blocks, addresses, TEMPERATURE.rest(), &mut wanted);
+        reuse.launched(function, (blocks, passes), addresses, TEMPERATURE.rest(), &mut wanted);
     }
     let demand = |wanted: Wanted| (fetches && !wanted.is_empty()).then_some(Due::Demand(wanted));
     let mut mode = match MODE.try_lock() {

@@ -17,6 +17,7 @@ use self::alignment::Alignment;
 use self::chunks::{Chunks, Launch};
 use self::links::Links;
 use super::demand::Wanted;
+use crate::passes::ONE;
 use crate::ranges::CHUNKS;
 use crate::temperature::TEMPERATURE;
 
@@ -97,12 +98,12 @@ impl Reuse {
         self.is_aligned
     }
 
-    /// A launch is about to be made on a grid of so many blocks. Adds what is on the host and should not be. `rest`
+    /// A launch is about to be made on a grid of so many blocks, which reads its operands so many times. Adds what is on the host and should not be. `rest`
     /// changes when the program waits for the device.
     pub(super) fn launched(
         &mut self,
         function: Function,
-        blocks: u64,
+        (blocks, passes): (u64, u32),
         addresses: &[u64],
         rest: u64,
         wanted: &mut Wanted,
@@ -122,7 +123,7 @@ impl Reuse {
             }
         }
         let recent = self.rest.max(number.saturating_sub(UNNAMED));
-        let launch = Launch { number, blocks, recent };
+        let launch = Launch { number, blocks, is_product: passes > ONE, recent };
         self.links.begin(number);
         let tensors = addresses.iter().filter(|address| **address % ALIGNED == 0);
         for (place, address) in tensors.enumerate() {

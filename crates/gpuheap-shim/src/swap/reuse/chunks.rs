@@ -12,12 +12,14 @@ use crate::swap::demand::Wanted;
 const CHUNKS: usize = 1 << 15;
 /// A tensor goes on for so many bytes at most,
 const LONG: u64 = 160 << 20;
-/// or for so many bytes for each block of the kernel: 128 threads or more, 16 bytes or more for each.
-const BLOCK: u64 = 2048;
+/// or for so many bytes for each block of the kernel: 128 threads or more, 16 bytes or more for each;
+const BLOCK: u64 = 2 << 10;
+/// of a product of matrices, a tile of 128 by 128 numbers of 4 bytes.
+const TILE: u64 = 64 << 10;
 /// What begins so near to where a chunk begins has it from its beginning.
 const NEAR: u64 = 4096;
 /// So many chunks behind one that is used for something new are fetched with it: memory is taken upwards.
-const AHEAD: usize = 8;
+const AHEAD: usize = 16;
 
 /// What is known of a chunk.
 #[derive(Clone, Copy)]
@@ -52,6 +54,8 @@ pub(super) struct Launch {
     pub(super) number: u64,
     /// Blocks of its grid.
     pub(super) blocks: u64,
+    /// Whether each makes a tile of a product of matrices.
+    pub(super) is_product: bool,
     /// What was named last before that launch may be something else by now.
     pub(super) recent: u64,
 }
@@ -117,7 +121,8 @@ impl Chunks {
             }
         };
         want(first);
-        let reach = LONG.max(launch.blocks.saturating_mul(BLOCK));
+        let of_block = if launch.is_product { TILE } else { BLOCK };
+        let reach = LONG.max(launch.blocks.saturating_mul(of_block));
         let mut end = places.end(first);
         while is_last && end.saturating_sub(address) < reach {
             let Some(next) = places.find(end) else { break };
@@ -228,7 +233,7 @@ mod tests {
     }
 
     fn launch(number: u64) -> Launch {
-        Launch { number, blocks: 1, recent: 0 }
+        Launch { number, blocks: 1, is_product: false, recent: 0 }
     }
 
     fn chunks(now: u64) -> Chunks {
@@ -304,6 +309,10 @@ mod tests {
         let mut chunks = self::chunks(1000);
         chunks.name((at(0, 0), Some(64)), Launch { blocks: 100_000, ..launch(1000) }, &Ten(99), &mut wanted);
         assert!((0..10).all(|number| chunks.distance(number, 1000) == 60), "all of it");
+        let mut chunks = self::chunks(1000);
+        let product = Launch { blocks: 2_880, is_product: true, ..launch(1000) };
+        chunks.name((at(0, 0), Some(64)), product, &Ten(99), &mut wanted);
+        assert!((0..9).all(|number| chunks.distance(number, 1000) == 60) && chunks.distance(9, 1000) > 60, "180 MiB");
     }
 
     #[test]
