@@ -68,6 +68,7 @@ impl Rig {
             ("calls.h", include_str!("client/calls.h")),
             ("processes.h", include_str!("client/processes.h")),
             ("moves.h", include_str!("client/moves.h")),
+            ("alike.h", include_str!("client/alike.h")),
             ("wanders.h", include_str!("client/wanders.h")),
             ("shares.h", include_str!("client/shares.h")),
             ("sleeps.h", include_str!("client/sleeps.h")),

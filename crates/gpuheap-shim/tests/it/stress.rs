@@ -82,6 +82,16 @@ fn the_host_s_memory_is_mapped_beside_copies_in_and_never_beside_copies_out() {
     assert!(snapshot.peaks[0] <= 64 * MIB, "{:?}", snapshot.peaks);
 }
 
+/// Of what a step keeps it is not known where it will be, but when it will be met again.
+#[test]
+fn what_steps_use_that_are_alike_comes_and_goes_and_nothing_is_lost() {
+    let (said, snapshot) = after_spilling("alike", 96 * MIB, 192 * MIB);
+    assert_eq!((said.matches("alloc: 0").count(), said.contains("steps: some")), (24, true), "{said}");
+    let process = &snapshot.processes[0];
+    assert!(process.moved_in > 96 * MIB && process.moved_out > 96 * MIB, "{process:?}");
+    assert!(snapshot.peaks[0] <= 96 * MIB, "{:?}", snapshot.peaks);
+}
+
 /// Kernels that nobody sees launched: the graph is asked what they get.
 #[test]
 fn what_the_kernels_of_a_graph_use_comes_to_the_device_as_well() {

@@ -5,6 +5,7 @@
 #include "calls.h"
 #include "moves.h"
 #include "wanders.h"
+#include "alike.h"
 #include "contexts.h"
 #include "processes.h"
 #include "cuts.h"
@@ -45,6 +46,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "contexts")) contexts(arguments[2]);
     else if (!strcmp(what, "peers")) peers(arguments[2]);
     else if (!strcmp(what, "turns")) turns(arguments[2]);
+    else if (!strcmp(what, "alike")) alike(arguments[2]);
     else if (!strcmp(what, "wanders")) wanders(arguments[2]);
     else if (!strcmp(what, "moves")) moves(arguments[2], (unsigned)atoi(arguments[3]));
     else if (!strcmp(what, "shares")) shares();
