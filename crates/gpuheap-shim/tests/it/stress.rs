@@ -12,6 +12,7 @@ use gpuheap_ledger::control::{self, Reply, Request};
 use gpuheap_ledger::{HOST, Reader, Snapshot};
 
 use crate::rig::{Driver, Rig, said};
+use crate::sleeping::{Program, yields};
 use crate::support::KERNELS;
 
 const MIB: u64 = 1 << 20;
@@ -80,6 +81,23 @@ fn the_host_s_memory_is_mapped_beside_copies_in_and_never_beside_copies_out() {
     // One of the program's in each life, and two others.
     assert!(said.contains("went: some\n") && said.contains("streams: 6\n"), "{said}");
     assert!(snapshot.peaks[0] <= 64 * MIB, "{:?}", snapshot.peaks);
+}
+
+#[test]
+fn what_leaves_is_copied_ahead_whatever_the_program_does_meanwhile() {
+    let rig = Rig::new();
+    std::fs::write(rig.path("kernels"), KERNELS).unwrap();
+    let settings = [("GPUHEAP_BUDGET", (160 * MIB).to_string()), ("GPUHEAP_SPILL", (256 * MIB).to_string())];
+    let mut program = Program::start(&rig, &format!("repeats {}", rig.path("kernels").display()), &settings);
+    for _ in 0..3 {
+        thread::sleep(Duration::from_millis(700));
+        program.done(yields(0, false));
+    }
+    let said = program.said("looked");
+    assert!(said.iter().any(|line| line.starts_with("copied ahead: enough")), "{said:?}");
+    let snapshot = Reader::open(&rig.path("ledger")).unwrap().snapshot().unwrap();
+    assert!(snapshot.peaks[0] <= 160 * MIB && snapshot.processes[0].violations == 0, "{snapshot:?}");
+    program.end();
 }
 
 /// Kernels that nobody sees launched: the graph is asked what they get.
