@@ -9,6 +9,8 @@ mod copies;
 mod exchange;
 mod lanes;
 mod mappings;
+#[cfg(test)]
+mod tests;
 
 use std::cell::Cell;
 use std::collections::VecDeque;

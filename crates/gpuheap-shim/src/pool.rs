@@ -122,6 +122,11 @@ impl<P: Piece> Pool<P> {
         }
     }
 
+    /// How many of so many bytes nobody uses.
+    pub(crate) fn count(&self, bytes: usize) -> usize {
+        lock(&self.free).get(&bytes).map_or(0, Vec::len)
+    }
+
     /// Bytes that nobody uses.
     pub(crate) fn kept(&self) -> u64 {
         lock(&self.free).iter().map(|(bytes, pieces)| *bytes as u64 * pieces.len() as u64).sum()

@@ -152,6 +152,7 @@ impl<'a> Exchange<'a> {
         }
         while self.is_well() {
             let quota = self.quota(0);
+            self.find_pieces();
             let going = self.begin_to_go();
             if !going.is_empty() {
                 self.lift(&going, quota);
@@ -188,6 +189,16 @@ impl<'a> Exchange<'a> {
         let (left, more) = (self.backs.len() + self.lifted.len(), self.outs.len());
         let (now, all) = if ready > 0 { (ready, ready + more) } else { (self.group.min(more), more) };
         if all == 0 { MOST } else { ((left * now).div_ceil(all) + 1).min(MOST) }
+    }
+
+    /// Waits for what is on its way in if its memory is what the next group goes to: to make other takes longer.
+    fn find_pieces(&mut self) {
+        let next = self.outs.len().min(self.group);
+        if let Some(first) = self.outs.first()
+            && self.mover.moving.mapped.count(first.bytes) < next
+        {
+            self.receive(0);
+        }
     }
 
     /// Begins to copy the next group to the host, as far as there is room.
