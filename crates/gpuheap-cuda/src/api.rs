@@ -118,6 +118,7 @@ table! {
     }
     newer {
         cuCtxGetId(Context, *mut u64);
+        cuThreadExchangeStreamCaptureMode(*mut c_uint);
         cuFuncGetParamInfo(Function, usize, *mut usize, *mut usize);
         cuGetProcAddress(*const c_char, *mut *mut c_void, c_int, u64);
         cuGetProcAddress_v2(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int);

@@ -17,7 +17,7 @@
 //! | `reset` | counts, faults, call-backs, limits and the delay are as in the beginning |
 //!
 //! `gpuheap_fake_calls` tells how often a function was called, and of what is no call: `copies in` and `copies out` between
-//! a device and physical memory of the host, `host mapped beside copies in` and `… out`.
+//! a device and physical memory of the host, `host mapped beside copies in` and `… out`, and of memory that was compared `found the same` and `found different`.
 //!
 //! Sizes are bytes, or with `KiB`, `MiB`, `GiB`.
 

@@ -1,4 +1,4 @@
-//! What the kernels of the conformance suite do here. Each looks its addresses up before it reaches for them, so that a
+//! What the kernels of the conformance suite do here, and the one of the library that moves memory. Each looks its addresses up before it reaches for them, so that a
 //! wrong one is an error of the context, as on a device, and not the end of the program.
 
 use std::thread;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use gpuheap_cuda::raw::Code;
 
-use crate::entry::Done;
+use crate::entry::{Done, happened};
 use crate::space::Reach;
 use crate::state::{State, lock};
 
-/// A kernel: device, values of the parameters, their offsets.
-pub(crate) type Builtin = fn(usize, &[u8], &[usize]) -> Done;
+/// A kernel: device, values of the parameters, their offsets, blocks.
+pub(crate) type Builtin = fn(usize, &[u8], &[usize], u32) -> Done;
 
 /// The kernel of that name.
 pub(crate) fn find(name: &str) -> Option<Builtin> {
@@ -19,6 +19,7 @@ pub(crate) fn find(name: &str) -> Option<Builtin> {
         "gpuheap_fill" => Some(fill),
         "gpuheap_add" => Some(add),
         "gpuheap_wait" => Some(wait),
+        "gpuheap_same" => Some(same),
         _ => None,
     }
 }
@@ -48,7 +49,7 @@ fn words(state: &mut State, device: usize, address: u64, count: u64) -> Result<&
 }
 
 /// `gpuheap_fill(address, count, value)`: writes the value to `count` words.
-fn fill(device: usize, values: &[u8], offsets: &[usize]) -> Done {
+fn fill(device: usize, values: &[u8], offsets: &[usize], _: u32) -> Done {
     let mut state = lock();
     let count = parameter(values, offsets, 1)?;
     let value = parameter(values, offsets, 2)? & u64::from(u32::MAX);
@@ -58,7 +59,7 @@ fn fill(device: usize, values: &[u8], offsets: &[usize]) -> Done {
 }
 
 /// `gpuheap_add(address, count, value)`: adds the value to `count` words.
-fn add(device: usize, values: &[u8], offsets: &[usize]) -> Done {
+fn add(device: usize, values: &[u8], offsets: &[usize], _: u32) -> Done {
     let mut state = lock();
     let count = parameter(values, offsets, 1)?;
     let value = parameter(values, offsets, 2)? & u64::from(u32::MAX);
@@ -70,7 +71,7 @@ fn add(device: usize, values: &[u8], offsets: &[usize]) -> Done {
 }
 
 /// `gpuheap_wait(flag, address, count)`: reads `count` words again and again until the word at `flag` is not zero.
-fn wait(device: usize, values: &[u8], offsets: &[usize]) -> Done {
+fn wait(device: usize, values: &[u8], offsets: &[usize], _: u32) -> Done {
     let (flag, address) = (parameter(values, offsets, 0)?, parameter(values, offsets, 1)?);
     let count = parameter(values, offsets, 2)?;
     loop {
@@ -84,4 +85,23 @@ fn wait(device: usize, values: &[u8], offsets: &[usize]) -> Done {
         drop(state);
         thread::sleep(Duration::from_micros(100));
     }
+}
+
+/// `gpuheap_same(one, other, count, answers)`: each block writes a 1 to its word of the answers if what it compares of the two
+/// is the same, in sixteenths of `count` bytes; here each compares its share.
+fn same(device: usize, values: &[u8], offsets: &[usize], blocks: u32) -> Done {
+    let mut state = lock();
+    let words_of_each = parameter(values, offsets, 2)?.checked_mul(4).ok_or(Code::ILLEGAL_ADDRESS)?;
+    let one = words(&mut state, device, parameter(values, offsets, 0)?, words_of_each)?.to_vec();
+    let other = words(&mut state, device, parameter(values, offsets, 1)?, words_of_each)?;
+    let share = one.len().div_ceil(blocks as usize).max(1);
+    let mut parts = one.chunks(share).zip(other.chunks(share));
+    let answers: Vec<bool> = (0..blocks).map(|_| parts.next().is_none_or(|(one, other)| one == other)).collect();
+    let all = answers.iter().all(|answer| *answer);
+    let places = words(&mut state, device, parameter(values, offsets, 3)?, u64::from(blocks))?;
+    for (place, _) in places.iter_mut().zip(answers).filter(|(_, answer)| *answer) {
+        *place = 1;
+    }
+    happened(if all { "found the same" } else { "found different" });
+    Ok(())
 }

@@ -266,7 +266,7 @@ fn launch(
     let body = body(&head.name).ok_or(Code::NO_BINARY_FOR_GPU)?;
     let (kept, places) = (values.clone(), offsets.clone());
     let work: Work = Arc::new(move || match body {
-        Body::Builtin(builtin) => builtin(device, &values, &offsets),
+        Body::Builtin(builtin) => builtin(device, &values, &offsets, grid[0]),
         Body::Registered(kernel) => {
             let pointers: Vec<*const c_void> = offsets.iter().map(|offset| values[*offset..].as_ptr().cast()).collect();
             let launch = FakeLaunch { grid, block, arguments: pointers.as_ptr() };

@@ -7,6 +7,7 @@ use gpuheap_cuda::raw::DeviceId;
 use gpuheap_ledger::events::What;
 use gpuheap_ledger::limit_of;
 
+use crate::ahead;
 use crate::devices::place;
 use crate::events::{self, Charged, Memory};
 use crate::origin::{self, Origin};
@@ -39,6 +40,13 @@ impl Charge {
     pub(crate) fn take_for(origin: Origin, kind: Kind, device: Option<DeviceId>, bytes: usize) -> Option<Self> {
         let (place, bytes) = (place(device), sane(bytes as u64));
         let ledger = &state::get().ledger;
+        if let Some(device) = device
+            && kind.counts()
+            && ledger.room(place).is_some_and(|room| room < bytes)
+        {
+            // What is refused is told, so this comes first.
+            ahead::make_way(device);
+        }
         if ledger.take(kind, place, bytes) {
             return Some(Self::begin(origin, kind, place, bytes));
         }

@@ -46,6 +46,8 @@ pub(crate) struct Inner {
     pub(crate) access: Vec<AccessDesc>,
     /// Whether something else knows the memory: it was passed on, or is mapped in another way than as a whole.
     pub(crate) is_pinned: bool,
+    /// Whether the program is about to take away what is at its addresses, or access to it: nothing may begin to read it.
+    pub(crate) is_held_off: bool,
 }
 
 /// See the head of the file.
@@ -87,7 +89,7 @@ impl Chunk {
     /// refusal nobody is told here: it may be one of many parts.
     pub(crate) fn new(moving: &Moving, bytes: usize, prop: AllocationProp, kind: Kind) -> Result<Arc<Self>, Code> {
         let origin = origin::of_caller();
-        let placed = match on_device(moving, bytes, &prop, (kind, origin)) {
+        let placed = match on_device_at_any_rate(moving, bytes, &prop, (kind, origin)) {
             Err(Code::OUT_OF_MEMORY) if moving.spills() => on_host(moving, bytes, prop.location.id, origin)?,
             other => other?,
         };
@@ -101,7 +103,7 @@ impl Chunk {
         prop: AllocationProp,
         kind: Kind,
     ) -> Result<Arc<Self>, Code> {
-        let placed = on_device(moving, bytes, &prop, (kind, origin::of_caller()))?;
+        let placed = on_device_at_any_rate(moving, bytes, &prop, (kind, origin::of_caller()))?;
         Ok(Self::with(moving, bytes, prop, kind, placed))
     }
 
@@ -114,7 +116,14 @@ impl Chunk {
     ) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let is_on_host = matches!(backing, Backing::Host(_));
-        let inner = Inner { backing: Some(backing), charge, address: None, access: Vec::new(), is_pinned: false };
+        let inner = Inner {
+            backing: Some(backing),
+            charge,
+            address: None,
+            access: Vec::new(),
+            is_pinned: false,
+            is_held_off: false,
+        };
         let token = TOKEN | NEXT.fetch_add(1, Ordering::Relaxed);
         let number = moving.numbers.take();
         TEMPERATURE.reset(number);
@@ -201,11 +210,24 @@ impl Chunk {
         code
     }
 
+    /// The program is about to take away what is at its addresses, or access to it. When this is over, no copy of it is under
+    /// way that this library began ahead, and none begins.
+    pub(crate) fn hold_off(&self, moving: &Moving) {
+        self.inner().is_held_off = true;
+        moving.ahead.forget(moving, self);
+    }
+
+    /// It stays as it was after all, or is as it is to be.
+    pub(crate) fn let_be(&self) {
+        self.inner().is_held_off = false;
+    }
+
     /// It is mapped no more.
     pub(crate) fn unmapped(&self) {
         let mut inner = self.inner();
         let address = inner.address.take();
         inner.access.clear();
+        inner.is_held_off = false;
         drop(inner);
         if let Some(address) = address {
             CHUNKS.clear(address.0 as u64, self.bytes as u64);
@@ -277,6 +299,21 @@ pub(crate) fn on_device(
     // SAFETY: `handle` and `prop` outlive the call.
     let code = unsafe { (moving.api().cuMemCreate)(&raw mut handle, bytes, prop, 0) };
     if code.is_success() { Ok((charge, Backing::Device(handle))) } else { Err(code) }
+}
+
+/// The same, and what is held ahead of its use makes way.
+fn on_device_at_any_rate(
+    moving: &Moving,
+    bytes: usize,
+    prop: &AllocationProp,
+    whose: (Kind, Origin),
+) -> Result<(Charge, Backing), Code> {
+    match on_device(moving, bytes, prop, whose) {
+        Err(Code::OUT_OF_MEMORY) if moving.ahead.give_way(moving, prop.location.id) => {
+            on_device(moving, bytes, prop, whose)
+        }
+        other => other,
+    }
 }
 
 fn on_host(moving: &Moving, bytes: usize, device: DeviceId, origin: Origin) -> Result<(Charge, Backing), Code> {

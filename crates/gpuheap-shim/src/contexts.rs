@@ -19,6 +19,7 @@ pub(crate) fn retain(call: Call<'_>, context: *mut Context, device: DeviceId) ->
 }
 
 pub(crate) fn release(call: Call<'_>, device: DeviceId) -> Code {
+    leave(device);
     let code = call();
     // Others may hold it still.
     if code.is_success() && real::has_primary(device) == Some(false) {
@@ -28,6 +29,7 @@ pub(crate) fn release(call: Call<'_>, device: DeviceId) -> Code {
 }
 
 pub(crate) fn reset(call: Call<'_>, device: DeviceId) -> Code {
+    leave(device);
     let code = call();
     if code.is_success() {
         forget(device);
@@ -94,6 +96,13 @@ pub(crate) fn enable_peer(call: Call<'_>, context: Context, _flags: c_uint) -> C
         converted::enable_peer(owner, reader);
     }
     code
+}
+
+/// The context may be about to end: what this library has under way there ends first.
+fn leave(device: DeviceId) {
+    if let Some(Some(moving)) = state::get().moving.get() {
+        moving.ahead.end(moving, device);
+    }
 }
 
 fn forget(device: DeviceId) {

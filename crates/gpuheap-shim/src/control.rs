@@ -110,6 +110,7 @@ impl Control {
             let pause = placement::next_look().unwrap_or(Duration::from_secs(3600));
             let keeps = self.moving.locked.kept() > 0;
             let pause = if keeps { pause.min(KEPT) } else { pause };
+            let pause = self.moving.ahead.next_look().map_or(pause, |look| pause.min(look));
             if !self.wait(if wanted { AGAIN } else { pause }) {
                 // The program closed what is not its own: what has these numbers now is not for this thread.
                 self.state.gate.set_bell(-1);
@@ -118,6 +119,7 @@ impl Control {
             if keeps && !asleep && self.slept.get().is_none_or(|last| last.elapsed() > KEPT) {
                 self.moving.locked.trim(0);
             }
+            self.moving.ahead.tidy(self.moving);
             placement::overdue(self.state);
             while let Ok((stream, _)) = self.listener.accept() {
                 self.answer(stream);

@@ -98,7 +98,12 @@ pub(crate) fn has_room(moving: &Moving, device: DeviceId, bytes: usize) -> bool 
         // One piece is taken or is not.
         return true;
     }
-    let (ledger, place, bytes) = (&state::get().ledger, devices::place(Some(device)), bytes as u64);
+    let is_there = || has_room_now(moving, device, bytes as u64);
+    is_there() || (moving.ahead.give_way(moving, device) && is_there())
+}
+
+fn has_room_now(moving: &Moving, device: DeviceId, bytes: u64) -> bool {
+    let (ledger, place) = (&state::get().ledger, devices::place(Some(device)));
     let on_host = if moving.spills() { ledger.spill().saturating_sub(ledger.used(HOST)) } else { 0 };
     let within = ledger.room(place).unwrap_or(u64::MAX);
     // What the driver cannot say is no reason to refuse.
@@ -336,6 +341,7 @@ impl Converted {
         let api = moving.api();
         let mut offset = 0;
         for piece in &self.pieces {
+            piece.hold_off(moving);
             // SAFETY: mapped when it was made, exactly this range.
             moves::surely(|| unsafe { (api.cuMemUnmap)(DevicePtr(address.0 + offset), piece.bytes) });
             piece.unmapped();

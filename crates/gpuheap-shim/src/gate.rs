@@ -84,6 +84,14 @@ impl Gate {
         }
     }
 
+    /// Passes if the gate is open just now.
+    pub(crate) fn try_enter(&self) -> Option<Pass<'_>> {
+        let counter = &self.passing[shard()].0;
+        counter.fetch_add(1, Ordering::SeqCst);
+        let pass = Pass(counter);
+        (!self.closed.load(Ordering::SeqCst)).then_some(pass)
+    }
+
     /// Steps out for a while, so that the gate can close meanwhile, and passes again before it comes back. Only for a
     /// thread that passes, and for work that touches nothing that moves: such as to wait for another process, which may
     /// be waiting for this one to come to rest.
@@ -184,9 +192,11 @@ mod tests {
         let pass = gate.enter();
         assert!(gate.close(Duration::from_millis(5)).is_none(), "someone is passing");
         drop(gate.enter());
+        assert!(gate.try_enter().is_some());
         drop(pass);
         let closed = gate.close(Duration::from_secs(5)).unwrap();
         assert!(gate.close(Duration::ZERO).is_none(), "it is closed already");
+        assert!(gate.try_enter().is_none());
         thread::scope(|scope| {
             let late = scope.spawn(|| drop(gate.enter()));
             while !gate.is_wanted() {

@@ -44,8 +44,12 @@ impl Piece for Mapped {
         self.mapping.bytes()
     }
 
+    fn is_reached(&self, device: &Device) -> bool {
+        lock(&self.reached).contains(&device.id())
+    }
+
     fn reach(&self, device: &Device) -> Result<(), Error> {
-        if lock(&self.reached).contains(&device.id()) {
+        if self.is_reached(device) {
             return Ok(());
         }
         self.mapping.set_access(device, Access::ReadWrite)?;

@@ -26,6 +26,7 @@
 //! | `gate`, `quiet` | holding all calls back, and waiting until the devices are idle |
 //! | `chunks`, `converted`, `pointers` | memory that can be exchanged; `cuMemAlloc` in such pieces; what programs are told of an address |
 //! | `moving`, `moves` | the driver as a table; exchanging memory behind addresses |
+//! | `ahead` | copies that are made beside the program's kernels, for chunks that are about to leave |
 //! | `pool`, `host`, `locked` | the host's memory: behind addresses, and for what sleeps |
 //! | `sleep`, `control` | going to sleep and waking up; the thread that is asked for it |
 //! | `placement`, `feedback`, `passes` | which chunks are on the device when not all can be; whether that was of use; how often kernels read |
@@ -108,6 +109,7 @@
 #![cfg(target_os = "linux")]
 #![expect(unsafe_code, reason = "C functions are exported, and the driver's are called")]
 
+mod ahead;
 mod around;
 mod charge;
 mod chunks;
@@ -142,6 +144,8 @@ mod quiet;
 mod ranges;
 mod real;
 mod resolve;
+#[cfg(test)]
+mod rig;
 mod sizes;
 mod sleep;
 mod state;

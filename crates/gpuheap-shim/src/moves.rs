@@ -9,6 +9,8 @@ mod copies;
 mod exchange;
 mod lanes;
 mod mappings;
+#[cfg(test)]
+mod tests;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -17,8 +19,8 @@ use std::sync::Arc;
 use gpuheap_cuda::raw::{AllocationHandle, DevicePtr, Event, Stream};
 use gpuheap_cuda::{Context, Error};
 
-pub(crate) use self::lanes::Kept;
 use self::lanes::Lanes;
+pub(crate) use self::lanes::{Identity, Kept};
 pub(crate) use self::mappings::surely;
 use crate::charge::{Charge, Kind};
 use crate::chunks::{Backing, Chunk};
@@ -117,6 +119,8 @@ impl<'a> Mover<'a> {
     /// Uses the device's primary context, which has to be there.
     pub(crate) fn new(moving: &'a Moving, device: i32) -> Result<Self, Error> {
         let context = moving.device(device)?.context()?;
+        // The program's own work is over; what was begun ahead is this library's.
+        moving.ahead.rest(moving, device);
         let lanes = {
             let _current = context.enter()?;
             moving.lanes.take(moving.api(), device, context.handle())?

@@ -7,6 +7,7 @@ use std::sync::{Mutex, OnceLock};
 use gpuheap_cuda::raw::DeviceId;
 use gpuheap_cuda::{Api, Device, Driver, Error};
 
+use crate::ahead::Ahead;
 use crate::host::Mapped;
 use crate::ledger::HOST;
 use crate::locked::Locked;
@@ -23,6 +24,7 @@ pub(crate) struct Moving {
     /// For what sleeps.
     pub(crate) locked: Pool<Locked>,
     pub(crate) numbers: Numbers,
+    pub(crate) ahead: Ahead,
     /// Streams to move by.
     pub(crate) lanes: Kept,
     spills: bool,
@@ -78,14 +80,20 @@ impl Moving {
     fn new() -> Option<Self> {
         // SAFETY: the driver's functions by its own names, from the handle of the driver, which stays.
         let driver = unsafe { Driver::attach(Path::new("libcuda-real.so"), real::find) }.ok()?;
-        Some(Self {
+        Some(Self::with(driver))
+    }
+
+    /// With a driver.
+    pub(crate) fn with(driver: Driver) -> Self {
+        Self {
             driver,
             mapped: Pool::default(),
             locked: Pool::default(),
             numbers: Numbers::default(),
+            ahead: Ahead::default(),
             lanes: Kept::default(),
             spills: state::get().ledger.spill() > 0,
-        })
+        }
     }
 
     /// The driver's functions.
@@ -100,8 +108,13 @@ impl Moving {
 
     /// Gives host memory back to the system that nobody uses and that the limit of spilled memory has no room for.
     pub(crate) fn keep_to_limit(&self) {
+        self.mapped.trim(self.host_room());
+    }
+
+    /// What the limit of spilled memory has room for, with what is copied ahead.
+    pub(crate) fn host_room(&self) -> u64 {
         let ledger = &state::get().ledger;
-        self.mapped.trim(ledger.spill().saturating_sub(ledger.used(HOST)));
+        ledger.spill().saturating_sub(ledger.used(HOST)).saturating_sub(self.ahead.host_bytes())
     }
 
     /// Whether the host may stand in for a device.

@@ -179,6 +179,9 @@ pub(crate) fn unmap(call: Call<'_>, address: DevicePtr, bytes: usize) -> Code {
         paging.mappings.append(&mut after);
         rest
     };
+    if let Some(moving) = moving::get() {
+        gone.values().filter_map(|(_, held)| held.chunk()).for_each(|chunk| chunk.hold_off(moving));
+    }
     let code = match moving::get() {
         Some(moving) if in_pieces => unmap_each(moving, address.0..end, &mut gone),
         _ => call(),
@@ -186,6 +189,7 @@ pub(crate) fn unmap(call: Call<'_>, address: DevicePtr, bytes: usize) -> Code {
     if code.is_success() {
         gone.values().filter_map(|(_, held)| held.chunk()).for_each(|chunk| chunk.unmapped());
     } else {
+        gone.values().filter_map(|(_, held)| held.chunk()).for_each(|chunk| chunk.let_be());
         lock(&state::get().paging).mappings.append(&mut gone);
     }
     code
@@ -233,18 +237,22 @@ pub(crate) fn set_access(
     wanted: *const AccessDesc,
     count: usize,
 ) -> Code {
+    let end = address.0.saturating_add(bytes);
+    let mapped: Vec<Held> = {
+        let paging = lock(&state::get().paging);
+        paging.mappings.range(address.0..end).map(|(_, (_, held))| held.clone()).collect()
+    };
+    // Access may be taken away.
+    if let Some(moving) = moving::get() {
+        mapped.iter().filter_map(Held::chunk).for_each(|chunk| chunk.hold_off(moving));
+    }
     let code = call();
-    if code.is_success() && !wanted.is_null() {
-        // SAFETY: the driver read as many.
-        let wanted = unsafe { std::slice::from_raw_parts(wanted, count) };
-        let end = address.0.saturating_add(bytes);
-        let mapped: Vec<Held> = {
-            let paging = lock(&state::get().paging);
-            paging.mappings.range(address.0..end).map(|(_, (_, held))| held.clone()).collect()
-        };
-        for chunk in mapped.iter().filter_map(Held::chunk) {
-            chunk.granted(wanted);
+    for chunk in mapped.iter().filter_map(Held::chunk) {
+        if code.is_success() && !wanted.is_null() {
+            // SAFETY: the driver read as many.
+            chunk.granted(unsafe { std::slice::from_raw_parts(wanted, count) });
         }
+        chunk.let_be();
     }
     code
 }

@@ -17,6 +17,9 @@ pub(crate) trait Piece: Sized + Send {
 
     /// Makes sure that a device reaches it.
     fn reach(&self, device: &Device) -> Result<(), Error>;
+
+    /// Whether a device reaches it.
+    fn is_reached(&self, device: &Device) -> bool;
 }
 
 /// Pieces that nobody uses, by their size.
@@ -49,6 +52,14 @@ impl<P: Piece> Pool<P> {
                 Err(error)
             }
         }
+    }
+
+    /// The same of those that are kept, if it is reached already: it takes no time.
+    pub(crate) fn take_kept(&self, device: &Device, bytes: usize) -> Option<P> {
+        let mut free = lock(&self.free);
+        let kept = free.get_mut(&bytes)?;
+        let place = kept.iter().rposition(|piece| piece.is_reached(device))?;
+        Some(kept.swap_remove(place))
     }
 
     /// Pieces of these sizes, or as many of the first as there are.
@@ -109,6 +120,11 @@ impl<P: Piece> Pool<P> {
                 }
             }),
         }
+    }
+
+    /// How many of so many bytes nobody uses.
+    pub(crate) fn count(&self, bytes: usize) -> usize {
+        lock(&self.free).get(&bytes).map_or(0, Vec::len)
     }
 
     /// Bytes that nobody uses.

@@ -81,6 +81,8 @@ pub(crate) fn fall_asleep(
         }
     };
     let closed = settled.inspect_err(|_| set_phase(state, Phase::Running)).map_err(Refused::Busy)?;
+    // What is held ahead of its use is the first to go.
+    moving.ahead.give_back(moving);
     let mut left = keep;
     let on_device = by_device(|backing| matches!(backing, Backing::Device(_)));
     let going = on_device.into_iter().map(|(device, chunks)| {

@@ -104,6 +104,13 @@ pub(crate) fn get() -> &'static State {
     }
 }
 
+/// Begins anew with limits that a test wants.
+#[cfg(test)]
+pub(crate) fn begin_anew(limits: Limits) {
+    get();
+    STATE.store(Box::leak(Box::new(State::with(Ledger::open(None, limits)))), Ordering::Release);
+}
+
 /// In the child of a fork: all is given up as it is, locks included. The driver does not work there, so nothing of it is
 /// alive; if the child runs another driver one day, it counts in a slot of its own.
 unsafe extern "C" fn after_fork() {
@@ -123,8 +130,12 @@ impl State {
         let setting = |name| std::env::var(name).ok();
         let budget = setting("GPUHEAP_BUDGET").and_then(|text| text.parse().ok()).unwrap_or(0);
         let spill = setting("GPUHEAP_SPILL").map_or(0, |text| host::limit(&text));
+        Self::with(Ledger::open(path.as_deref(), Limits { budget, spill }))
+    }
+
+    fn with(ledger: Ledger) -> Self {
         Self {
-            ledger: Ledger::open(path.as_deref(), Limits { budget, spill }),
+            ledger,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             paging: Mutex::default(),
             pools: Mutex::default(),

@@ -81,6 +81,8 @@ const SLACK: (u64, u64) = (32, 512 << 20);
 pub(crate) enum Due {
     /// A round begins.
     Round(Arc<Schedule>, usize),
+    /// A round will begin soon.
+    Next(Arc<Schedule>, usize),
     /// Chunks on the host are wanted.
     Demand(Wanted),
 }
@@ -148,6 +150,7 @@ pub(crate) fn launched(
         Mode::Following(following) => match following.launched(signature) {
             Step::On => None,
             Step::Round(round) => Some(Due::Round(following.schedule(), round)),
+            Step::Halfway(next) => Some(Due::Next(following.schedule(), next)),
             Step::Lost => {
                 give_up(&mut mode, Duration::ZERO);
                 FETCHES.store(true, Ordering::Relaxed);
@@ -168,6 +171,7 @@ pub(crate) fn launched(
 pub(crate) fn carry_out(state: &'static State, due: &Due) {
     let (schedule, round) = match due {
         Due::Round(schedule, round) => (schedule, *round),
+        Due::Next(schedule, round) => return schedule.prepare(state, *round),
         Due::Demand(wanted) => return demand::fetch(state, wanted),
     };
     if schedule.carry_out(state, round).is_err() {

@@ -29,6 +29,8 @@
 //! room in most cases ([`crate::swap`] leaves some). If it has none, they come as soon as the first have gone. If twice as
 //! many come as go, the link inwards is what takes longest, and begins at once.
 //!
+//! What was copied ahead ([`crate::ahead`]) goes first, in a second phase of its own.
+//!
 //! If nothing comes, there is nothing to put beside the mappings, and they take turns with copies out as the engine likes:
 //! that is shorter than one after the other ([`Mover::out`]).
 
@@ -42,6 +44,7 @@ use super::{AHEAD, Moved, Mover, Rest, Store};
 use crate::charge::{Charge, Kind};
 use crate::chunks::Chunk;
 use crate::devices;
+use crate::host::Mapped;
 use crate::state;
 
 /// The most that go as one group: larger ones leave the link inwards idle at first, smaller ones wait more often.
@@ -82,13 +85,43 @@ impl Mover<'_> {
     /// Moves some chunks to the host, behind their addresses, and others back, each as far as there is room. Tells what
     /// went and what came.
     pub(crate) fn exchange(&self, outs: &[Arc<Chunk>], backs: &[Arc<Chunk>]) -> (Moved, Moved) {
-        let moved = if backs.is_empty() {
-            (self.out(outs, Rest::Behind), Moved::default())
+        let ready = self.ready(outs);
+        let rest: Vec<Arc<Chunk>>;
+        let outs = if ready.is_empty() {
+            outs
         } else {
-            Exchange::new(self, outs, backs).run()
+            let is_ready = |chunk: &Arc<Chunk>| ready.iter().any(|(other, ..)| Arc::ptr_eq(chunk, other));
+            rest = outs.iter().filter(|chunk| !is_ready(chunk)).cloned().collect();
+            &rest
+        };
+        let mut exchange = Exchange::new(self, outs, backs);
+        let moved = if backs.is_empty() {
+            exchange.come_and_go(ready, 0);
+            exchange.gone.add(self.out(outs, Rest::Behind));
+            (exchange.gone, exchange.came)
+        } else {
+            exchange.run(ready)
         };
         self.moving.keep_to_limit();
+        self.moving.ahead.furnish(self.moving, &self.context);
         moved
+    }
+
+    /// Those that go whose content is on the host already, as far as the host has room ([`crate::ahead`]).
+    fn ready(&self, outs: &[Arc<Chunk>]) -> Vec<Going> {
+        let proven = self.moving.ahead.proven(self.moving, &self.context, outs);
+        let going = |(number, piece): (usize, Mapped)| {
+            let chunk = &outs[number];
+            let origin = chunk.inner().charge.origin();
+            match Charge::try_take_for(origin, Kind::Spilled, Some(chunk.device), chunk.bytes) {
+                Some(charge) => Some((Arc::clone(chunk), Store::Mapped(piece), charge)),
+                None => {
+                    self.moving.mapped.give(piece);
+                    None
+                }
+            }
+        };
+        proven.into_iter().filter_map(going).collect()
     }
 }
 
@@ -109,12 +142,17 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    fn run(mut self) -> (Moved, Moved) {
-        if self.backs.len() > 2 * self.outs.len() {
+    /// `ready` go without a copy, beside the first that come.
+    fn run(mut self, ready: Vec<Going>) -> (Moved, Moved) {
+        if !ready.is_empty() {
+            let quota = self.quota(ready.len());
+            self.come_and_go(ready, quota);
+        } else if self.backs.len() > 2 * self.outs.len() {
             self.come_and_go(Vec::new(), EARLY);
         }
         while self.is_well() {
-            let quota = self.quota();
+            let quota = self.quota(0);
+            self.find_pieces();
             let going = self.begin_to_go();
             if !going.is_empty() {
                 self.lift(&going, quota);
@@ -146,12 +184,20 @@ impl<'a> Exchange<'a> {
         self.gone.error.is_none() && self.came.error.is_none()
     }
 
-    /// How many are to come beside the mappings of the next group.
-    fn quota(&self) -> usize {
-        let left = self.backs.len() + self.lifted.len();
-        match self.outs.len().div_ceil(self.group) {
-            0 => MOST,
-            groups => (left.div_ceil(groups) + 1).min(MOST),
+    /// How many are to come beside the mappings of so many that go, or of the next group.
+    fn quota(&self, ready: usize) -> usize {
+        let (left, more) = (self.backs.len() + self.lifted.len(), self.outs.len());
+        let (now, all) = if ready > 0 { (ready, ready + more) } else { (self.group.min(more), more) };
+        if all == 0 { MOST } else { ((left * now).div_ceil(all) + 1).min(MOST) }
+    }
+
+    /// Waits for what is on its way in if its memory is what the next group goes to: to make other takes longer.
+    fn find_pieces(&mut self) {
+        let next = self.outs.len().min(self.group);
+        if let Some(first) = self.outs.first()
+            && self.mover.moving.mapped.count(first.bytes) < next
+        {
+            self.receive(0);
         }
     }
 

@@ -31,19 +31,23 @@ pub(crate) struct Lanes {
 /// Which context it is: a primary context has the same handle after it was reset, but another number, where the driver
 /// has numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Identity {
+pub(crate) struct Identity {
     handle: usize,
     number: u64,
 }
 
 impl Identity {
-    fn of(api: &Api, context: Context) -> Self {
+    pub(crate) fn of(api: &Api, context: Context) -> Self {
         let mut number = 0;
         if let Some(ask) = api.cuCtxGetId {
             // SAFETY: a context that is there; `number` outlives the call. If it fails, the number is the same for all.
             unsafe { ask(context, &raw mut number) };
         }
         Self { handle: context.0, number }
+    }
+
+    pub(crate) fn handle(self) -> Context {
+        Context(self.handle)
     }
 }
 

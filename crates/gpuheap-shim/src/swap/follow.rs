@@ -14,6 +14,8 @@ pub(crate) struct Following {
     length: usize,
     position: usize,
     round: usize,
+    /// Whether its half was told.
+    is_halfway: bool,
     /// Launches since matches were last counted, and those that the period has.
     seen: usize,
     known: usize,
@@ -28,6 +30,8 @@ pub(crate) enum Step {
     On,
     /// A round begins with it.
     Round(usize),
+    /// Half of a round is over: the next is this one.
+    Halfway(usize),
     /// The program does something else now.
     Lost,
     /// It is not faster than before.
@@ -47,6 +51,7 @@ impl Following {
             length: period.launches.len(),
             position: 0,
             round: ROUNDS,
+            is_halfway: false,
             seen: 0,
             known: 0,
             failures: 0,
@@ -78,10 +83,14 @@ impl Following {
         }
         let round = self.position * ROUNDS / self.length;
         if round == self.round {
+            let is_past = self.position * 2 * ROUNDS / self.length > 2 * round;
+            if is_past && !std::mem::replace(&mut self.is_halfway, true) {
+                return Step::Halfway((round + 1) % ROUNDS);
+            }
             return Step::On;
         }
         let begins_anew = round + ROUNDS / 2 < self.round;
-        self.round = round;
+        (self.round, self.is_halfway) = (round, false);
         if begins_anew && self.trial.turn(Instant::now()) { Step::Useless } else { Step::Round(round) }
     }
 

@@ -8,10 +8,10 @@ use gpuheap_ledger::State as Phase;
 
 use super::schedule::Row;
 use crate::chunks::{Backing, Chunk};
-use crate::moving;
 use crate::quiet::{self, Busy};
 use crate::sleep::{can_move, mover, phase};
 use crate::state::State;
+use crate::{ahead, moving};
 
 /// How long the program may be held back until the device is idle: it may have many launches before it.
 const SETTLE: Duration = Duration::from_secs(3);
@@ -62,6 +62,16 @@ impl Schedule {
         }
         drop(closed);
         Ok(())
+    }
+
+    /// Begins to copy what goes when a round begins, as far as there is something to copy to.
+    pub(crate) fn prepare(&self, state: &'static State, round: usize) {
+        let Some(moving) = moving::get() else { return };
+        let going = self.misplaced(round).filter(|(_, _, comes)| !comes).map(|(_, chunk, _)| chunk);
+        let going: Vec<Arc<Chunk>> = going.filter(|chunk| !moving.ahead.has(chunk)).take(ahead::MOST).collect();
+        if !going.is_empty() {
+            ahead::prepare(state, &going);
+        }
     }
 
     /// What is not as it is planned for a round, by device.

@@ -12,6 +12,7 @@ use gpuheap_ledger::control::{self, Reply, Request};
 use gpuheap_ledger::{HOST, Reader, Snapshot};
 
 use crate::rig::{Driver, Rig, said};
+use crate::sleeping::{Program, yields};
 use crate::support::KERNELS;
 
 const MIB: u64 = 1 << 20;
@@ -90,6 +91,23 @@ fn what_steps_use_that_are_alike_comes_and_goes_and_nothing_is_lost() {
     let process = &snapshot.processes[0];
     assert!(process.moved_in > 96 * MIB && process.moved_out > 96 * MIB, "{process:?}");
     assert!(snapshot.peaks[0] <= 96 * MIB, "{:?}", snapshot.peaks);
+}
+
+#[test]
+fn what_leaves_is_copied_ahead_whatever_the_program_does_meanwhile() {
+    let rig = Rig::new();
+    std::fs::write(rig.path("kernels"), KERNELS).unwrap();
+    let settings = [("GPUHEAP_BUDGET", (160 * MIB).to_string()), ("GPUHEAP_SPILL", (256 * MIB).to_string())];
+    let mut program = Program::start(&rig, &format!("repeats {}", rig.path("kernels").display()), &settings);
+    program.said("ahead");
+    for _ in 0..3 {
+        program.done(yields(0, false));
+        thread::sleep(Duration::from_millis(300));
+    }
+    program.said("looked");
+    let snapshot = Reader::open(&rig.path("ledger")).unwrap().snapshot().unwrap();
+    assert!(snapshot.peaks[0] <= 160 * MIB && snapshot.processes[0].violations == 0, "{snapshot:?}");
+    program.end();
 }
 
 /// Kernels that nobody sees launched: the graph is asked what they get.

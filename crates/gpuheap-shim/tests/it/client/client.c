@@ -48,6 +48,7 @@ int main(int count, char **arguments) {
     else if (!strcmp(what, "turns")) turns(arguments[2]);
     else if (!strcmp(what, "alike")) alike(arguments[2]);
     else if (!strcmp(what, "wanders")) wanders(arguments[2]);
+    else if (!strcmp(what, "repeats")) repeats(arguments[2]);
     else if (!strcmp(what, "moves")) moves(arguments[2], (unsigned)atoi(arguments[3]));
     else if (!strcmp(what, "shares")) shares();
     else if (!strcmp(what, "twice")) twice();

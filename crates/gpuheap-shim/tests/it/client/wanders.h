@@ -1,10 +1,5 @@
 /* More memory than there is, used in no order: chunks come when kernels want them, and others go. */
 
-static uint64_t happened(const char *what) {
-    uint64_t (*count)(const char *) = dlsym(library, "gpuheap_fake_calls");
-    return count(what);
-}
-
 /* Until so many came. */
 static void wander(struct moving *pieces, int count, ptr stream, uint64_t enough) {
     struct timespec begun, now;
@@ -51,4 +46,68 @@ static void wanders(const char *path) {
     printf("beside copies in: %s\n", happened("host mapped beside copies in") ? "some" : "none");
     printf("beside copies out: %llu\n", (unsigned long long)happened("host mapped beside copies out"));
     charged("end");
+}
+
+/* The same again and again with more memory than there is, most of it only looked at: what leaves is copied ahead. A child of
+   it, a recording, memory that is freed and a nap of the process change nothing. */
+static void repeats(const char *path) {
+    struct moving pieces[100];
+    struct timespec begun, now;
+    ptr stream = 0, graph = 0;
+    unsigned rounds = 0;
+    int is_ahead = 0;
+    start();
+    load_kernels(path);
+    CALL(cuStreamCreate, cuStreamCreate, (ptr *, unsigned), &stream, 1);
+    for (int i = 0; i < 100; i++) {
+        pieces[i] = (struct moving){.bytes = 2 * MIB, .value = 100 * (uint32_t)i};
+        if (CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &pieces[i].address, pieces[i].bytes)) exit(8);
+        struct launch fill = {fill_kernel, pieces[i].address, stream, WORDS(pieces[i].bytes), pieces[i].value};
+        if (launch(&fill)) exit(9);
+    }
+    puts("ready");
+    fflush(stdout);
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    do {
+        for (int i = 0; i < 100; i++) {
+            /* Of each tenth all is written, at last. */
+            struct launch add = {add_kernel, pieces[i].address, stream, 16, 0};
+            /* No two launches of a round are alike: so it is known by any of them where in it the program is. */
+            for (int again = 0; again < 9; again++, add.address += 4096) if (launch(&add)) exit(10);
+            add.address = pieces[i].address + MIB;
+            if (i % 10 == 0) { add.address = pieces[i].address; add.count = WORDS(pieces[i].bytes); add.value = 1; pieces[i].value++; }
+            if (launch(&add)) exit(11);
+        }
+        wait_for(&stream);
+        if (++rounds % 16 == 0) {
+            pid_t child = fork();
+            if (child == 0) _exit(0);
+            waitpid(child, NULL, 0);
+            struct moving *one = &pieces[rounds / 16 % 100];
+            moving_look(one);
+            moving_free(one);
+            if (CALL(cuMemAlloc, cuMemAlloc_v2, (ptr *, size_t), &one->address, one->bytes)) exit(12);
+            struct launch fill = {fill_kernel, one->address, stream, WORDS(one->bytes), one->value};
+            if (launch(&fill)) exit(13);
+            if (CALL(cuStreamBeginCapture, cuStreamBeginCapture_v2, (ptr, unsigned), stream, 0)) exit(14);
+            fill.value++;
+            if (launch(&fill)) exit(15);
+            if (CALL(cuStreamEndCapture, cuStreamEndCapture, (ptr, ptr *), stream, &graph)) exit(16);
+        }
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if (!is_ahead && happened("found the same") > 0) {
+            is_ahead = 1;
+            begun = now;
+            puts("ahead");
+            fflush(stdout);
+        }
+    } while (now.tv_sec - begun.tv_sec < (is_ahead ? 4 : 60));
+    printf("%llu found the same, %llu not, %u rounds\n", (unsigned long long)happened("found the same"), (unsigned long long)happened("found different"), rounds);
+    for (int i = 0; i < 100; i++) {
+        moving_look(&pieces[i]);
+        moving_free(&pieces[i]);
+    }
+    puts("looked");
+    fflush(stdout);
+    while (getchar() != EOF) {}
 }
