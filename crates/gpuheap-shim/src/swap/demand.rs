@@ -14,14 +14,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use gpuheap_cuda::raw::DeviceId;
 use gpuheap_ledger::State as Phase;
 
 use crate::chunks::{Backing, Chunk};
 use crate::quiet::{self, Busy};
 use crate::sleep::{by_device, mover, phase, still};
 use crate::state::{State, lock};
-use crate::{devices, moving};
+use crate::{ahead, devices, moving};
 
 /// Numbers of chunks, as many as are fetched at once.
 pub(crate) struct Wanted {
@@ -122,18 +121,17 @@ pub(super) fn fetch(state: &'static State, wanted: &Wanted) {
         return;
     }
     // Chosen while the device goes on, which is waited for only if something is to come.
-    let chosen: Vec<(DeviceId, Chosen, Chosen)> =
-        by_device(|backing| matches!(backing, Backing::Device(_) | Backing::Host(_)))
-            .into_iter()
-            .filter_map(|(device, chunks)| {
-                let room = state.ledger.room(devices::place(Some(device))).unwrap_or(u64::MAX);
-                let (outs, backs) = match &mut *lock(&super::REUSE) {
-                    Some(reuse) if reuse.is_aligned() => choice::by_reuse(&chunks, wanted, room, reuse),
-                    _ => choice::by_chance(&chunks, wanted, room),
-                };
-                (!backs.is_empty()).then(|| (device, Chosen::new(&outs), Chosen::new(&backs)))
-            })
-            .collect();
+    let mut chosen = Vec::new();
+    for (device, chunks) in by_device(|backing| matches!(backing, Backing::Device(_) | Backing::Host(_))) {
+        let room = state.ledger.room(devices::place(Some(device))).unwrap_or(u64::MAX);
+        let choice = match &mut *lock(&super::REUSE) {
+            Some(reuse) if reuse.is_aligned() => choice::by_reuse(&chunks, wanted, room, reuse),
+            _ => choice::by_chance(&chunks, wanted, room),
+        };
+        if !choice.backs.is_empty() {
+            chosen.push((device, [&choice.outs, &choice.backs, &choice.next].map(|chunks| Chosen::new(chunks))));
+        }
+    }
     if chosen.is_empty() {
         if let Some(reuse) = &mut *lock(&super::REUSE) {
             reuse.refused();
@@ -146,14 +144,18 @@ pub(super) fn fetch(state: &'static State, wanted: &Wanted) {
         Err(_) => return patience.lost(),
     };
     drop(patience);
-    for (device, outs, backs) in chosen {
+    for (device, [outs, backs, _]) in &chosen {
         let (outs, backs) = (still(outs.there(), false), still(backs.there(), true));
-        let Ok(Some(mover)) = mover(moving, device) else { continue };
+        let Ok(Some(mover)) = mover(moving, *device) else { continue };
         FETCHED.fetch_add(1, Ordering::Relaxed);
         let (gone, came) = mover.exchange(&outs, &backs);
         state.ledger.moved(gone.bytes, came.bytes);
     }
     drop(closed);
+    let next: Vec<Arc<Chunk>> = chosen.iter().flat_map(|(_, [.., next])| next.there()).take(ahead::MOST).collect();
+    if !next.is_empty() {
+        ahead::prepare(state, &next);
+    }
 }
 
 /// Chunks that the program may free until the gate is closed: their memory is not to be kept from it meanwhile.

@@ -9,8 +9,16 @@ use crate::swap::reuse::Reuse;
 use crate::swap::slack;
 use crate::temperature::TEMPERATURE;
 
-/// Chunks that go and chunks that come.
-pub(super) type Choice = (Vec<Arc<Chunk>>, Vec<Arc<Chunk>>);
+/// What is to move.
+#[derive(Default)]
+pub(super) struct Choice {
+    /// Chunks that go.
+    pub(super) outs: Vec<Arc<Chunk>>,
+    /// Chunks that come.
+    pub(super) backs: Vec<Arc<Chunk>>,
+    /// As many as go, which will go next.
+    pub(super) next: Vec<Arc<Chunk>>,
+}
 
 /// What is wanted comes, the soonest used first, as long as something is used later than that and not soon at all.
 pub(super) fn by_reuse(chunks: &[Arc<Chunk>], wanted: &Wanted, room: u64, reuse: &mut Reuse) -> Choice {
@@ -39,7 +47,9 @@ pub(super) fn by_reuse(chunks: &[Arc<Chunk>], wanted: &Wanted, room: u64, reuse:
         free -= chunk.bytes as u64;
         backs.push(Arc::clone(chunk));
     }
-    (outs, backs)
+    let later = here.iter().rev().take_while(|(distance, _)| *distance > soon);
+    let next = later.take(outs.len()).map(|(_, chunk)| Arc::clone(chunk)).collect();
+    Choice { outs, backs, next }
 }
 
 /// What is wanted comes, as far as others can make room that were not named for long.
@@ -68,7 +78,7 @@ pub(super) fn by_chance(chunks: &[Arc<Chunk>], wanted: &Wanted, room: u64) -> Ch
         let Some(last) = backs.pop() else { break };
         needed -= last.bytes as u64;
     }
-    (outs, backs)
+    Choice { outs, backs, next: Vec::new() }
 }
 
 /// A number below another (an LCG of Knuth's, its upper bits).
