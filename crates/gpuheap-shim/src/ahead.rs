@@ -146,9 +146,12 @@ impl Ahead {
             return;
         }
         if place.desk.as_ref().is_none_or(|desk| desk.context != now) {
+            // One of a context that is gone went with it, but for its buffers.
+            if let Some(mut former) = place.desk.take() {
+                former.give_back(moving);
+            }
             let made = context.enter().and_then(|_current| Desk::new(api, now));
             place.refused = made.is_err().then_some(now);
-            // One of a context that is gone went with it.
             place.desk = made.ok();
         }
         let room = || {

@@ -274,9 +274,12 @@ fn movable_address(chunk: &Chunk) -> Option<DevicePtr> {
     inner.address.filter(|_| is_there && can_move(chunk.device, &inner))
 }
 
-/// Does something in a context.
+/// Does something in a context, if it is still the same: what is in it is known to be gone if it is not.
 fn within<T>(api: &Api, context: Identity, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-    // SAFETY: a context that was there when this was made. Whoever ends it comes here first.
+    if Identity::of(api, context.handle()) != context {
+        return Err(Error::Call { call: "cuCtxGetId", code: Code::CONTEXT_IS_DESTROYED });
+    }
+    // SAFETY: a context that is there. Whoever ends it comes here first.
     check("cuCtxPushCurrent_v2", unsafe { (api.cuCtxPushCurrent_v2)(context.handle()) })?;
     let done = work();
     let mut popped = raw::Context::NULL;

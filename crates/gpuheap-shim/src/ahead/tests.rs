@@ -154,16 +154,27 @@ fn a_context_that_ends_takes_nothing_along_and_the_next_begins_anew() {
     }
 }
 
-/// A context that was reset without a word has the same handle.
+/// A context that was reset without a word has the same handle, and nothing in it that was made before.
 #[test]
 fn one_that_was_reset_unseen_is_found_out() {
     let rig = rig(256 * MIB, 256 * MIB);
     let chunks = some(&rig, 2);
     furnished(&chunks, &rig);
+    begin(&rig, &chunks);
     reset();
+    let calls = || happened("cuStreamSynchronize") + happened("cuMemcpyDtoDAsync_v2") + happened("cuLaunchKernel");
+    let before = calls();
+    rig.moving.ahead.rest(rig.moving, 0);
     rig.moving.ahead.begin(rig.moving, &chunks);
+    assert_eq!(calls(), before, "streams that are gone are not asked for anything");
     rig.exchange(&chunks, &[]);
+    assert_eq!(happened("cuLaunchKernel"), 0);
     assert!(rig.is_all(&chunks[0], 1) && rig.is_all(&chunks[1], 2));
+    // There is another now.
+    rig.exchange(&[], &chunks);
+    begin(&rig, &chunks);
+    rig.exchange(&chunks, &[]);
+    assert_eq!(happened("found the same"), 2);
 }
 
 #[test]

@@ -40,7 +40,7 @@ impl Identity {
     pub(crate) fn of(api: &Api, context: Context) -> Self {
         let mut number = 0;
         if let Some(ask) = api.cuCtxGetId {
-            // SAFETY: a context that is there; `number` outlives the call. If it fails, the number is the same for all.
+            // SAFETY: a context that is there, or was; `number` outlives the call. Of one that is gone it is 0.
             unsafe { ask(context, &raw mut number) };
         }
         Self { handle: context.0, number }

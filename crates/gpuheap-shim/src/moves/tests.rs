@@ -85,7 +85,7 @@ fn an_error_in_the_middle_leaves_nothing_half_moved() {
     let functions =
         ["cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemcpyDtoDAsync_v2", "cuMemCreate", "cuEventRecord"];
     for function in functions {
-        for nth in [1, 2, 3, 6, 9, 14, 19, 25] {
+        for nth in [1, 2, 5, 11, 20] {
             let rig = rig::rig(256 * MIB, 256 * MIB);
             let chunks = both(&rig, 9, 9);
             control(&format!("fail {function} {nth} 999 4"));

@@ -55,7 +55,7 @@ static void repeats(const char *path) {
     struct timespec begun, now;
     ptr stream = 0, graph = 0;
     unsigned rounds = 0;
-    int is_ahead = 0;
+    int is_ahead = 0, (*control)(const char *) = dlsym(library, "gpuheap_fake_control");
     start();
     load_kernels(path);
     CALL(cuStreamCreate, cuStreamCreate, (ptr *, unsigned), &stream, 1);
@@ -80,6 +80,11 @@ static void repeats(const char *path) {
         }
         wait_for(&stream);
         if (++rounds % 16 == 0) {
+            /* What only the library calls here, or what does not matter. */
+            static const char *const failing[] = {"cuMemcpyDtoDAsync_v2", "cuStreamSynchronize", "cuEventRecord", "cuEventSynchronize"};
+            char command[64];
+            snprintf(command, sizeof command, "fail %s %u 999 %u", failing[rounds / 16 % 4], 1 + rounds / 64 % 9, 1 + rounds / 32 % 3);
+            control(command);
             pid_t child = fork();
             if (child == 0) _exit(0);
             waitpid(child, NULL, 0);
