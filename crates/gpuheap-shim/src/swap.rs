@@ -69,10 +69,11 @@ const WORTH: f64 = 0.05;
 /// is measured ([`crate::placement`]) and not with what is planned.
 const BEYOND: f64 = 0.7;
 /// Seconds a byte of a move: the copy, and the mappings, which take longer for the host's memory. Measured on an H200 in
-/// pieces of 20 MiB: a copy takes 0.38 ms, a pair of them both ways 0.43 ms, to map the host's memory 0.33 ms and the
-/// device's 0.12 ms; in a step of BERT-large within 12 GiB a chunk that goes and one that comes take 1.12 ms.
-const OUT: f64 = 0.65e-3 / PIECE;
-const BACK: f64 = 0.47e-3 / PIECE;
+/// pieces of 20 MiB, in steps of BERT-large within 12 GiB: one that goes and one that comes take 0.95 ms, and 0.46 ms if
+/// that which goes was copied ahead.
+const OUT: f64 = 0.59e-3 / PIECE;
+const READY: f64 = 0.10e-3 / PIECE;
+const BACK: f64 = 0.36e-3 / PIECE;
 const PIECE: f64 = (20 << 20) as f64;
 /// So much of what is there stays free, for what comes while something goes: a part, and bytes at most.
 const SLACK: (u64, u64) = (32, 512 << 20);
@@ -81,8 +82,8 @@ const SLACK: (u64, u64) = (32, 512 << 20);
 pub(crate) enum Due {
     /// A round begins.
     Round(Arc<Schedule>, usize),
-    /// A round will begin soon.
-    Next(Arc<Schedule>, usize),
+    /// Half of a round is over.
+    Halfway(Arc<Schedule>, usize),
     /// Chunks on the host are wanted.
     Demand(Wanted),
 }
@@ -150,7 +151,7 @@ pub(crate) fn launched(
         Mode::Following(following) => match following.launched(signature) {
             Step::On => None,
             Step::Round(round) => Some(Due::Round(following.schedule(), round)),
-            Step::Halfway(next) => Some(Due::Next(following.schedule(), next)),
+            Step::Halfway(round) => Some(Due::Halfway(following.schedule(), round)),
             Step::Lost => {
                 give_up(&mut mode, Duration::ZERO);
                 FETCHES.store(true, Ordering::Relaxed);
@@ -171,10 +172,12 @@ pub(crate) fn launched(
 pub(crate) fn carry_out(state: &'static State, due: &Due) {
     let (schedule, round) = match due {
         Due::Round(schedule, round) => (schedule, *round),
-        Due::Next(schedule, round) => return schedule.prepare(state, *round),
+        Due::Halfway(schedule, round) => return schedule.prepare(state, *round, true),
         Due::Demand(wanted) => return demand::fetch(state, wanted),
     };
-    if schedule.carry_out(state, round).is_err() {
+    let carried_out = schedule.carry_out(state, round);
+    schedule.prepare(state, round, false);
+    if carried_out.is_err() {
         let mut mode = lock(&MODE);
         if let Mode::Following(following) = &mut *mode
             && following.failed()
@@ -243,7 +246,7 @@ fn plan(state: &'static State, period: &Period) -> Option<Following> {
         let ranges: Vec<Range> = placed.iter().map(|(range, _)| *range).collect();
         let mut usages = extents::usages(period, &ranges);
         for usage in &mut usages {
-            (usage.out, usage.back) = (usage.bytes * OUT, usage.bytes * BACK);
+            (usage.out, usage.ready, usage.back) = (usage.bytes * OUT, usage.bytes * READY, usage.bytes * BACK);
         }
         let here: u64 = placed.iter().filter(|(_, chunk)| !chunk.is_spilled()).map(|(range, _)| range.bytes).sum();
         let place = devices::place(Some(device));
@@ -254,7 +257,8 @@ fn plan(state: &'static State, period: &Period) -> Option<Following> {
         now += usages.iter().zip(&placed).map(|(usage, (_, chunk))| usage.cost(stays(chunk))).sum::<f64>();
         then += plan.cost;
         staying += schedule::staying(&usages, capacity as f64);
-        entries.extend(placed.iter().zip(plan.rows).map(|((_, chunk), row)| Entry::new(chunk, row)));
+        let rows = usages.iter().zip(plan.rows);
+        entries.extend(placed.iter().zip(rows).map(|((_, chunk), (usage, row))| Entry::new(chunk, row, usage.used())));
     }
     let saved = now - then;
     let trial = Trial::new(period.seconds);

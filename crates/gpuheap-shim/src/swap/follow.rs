@@ -30,7 +30,7 @@ pub(crate) enum Step {
     On,
     /// A round begins with it.
     Round(usize),
-    /// Half of a round is over: the next is this one.
+    /// Half of a round is over.
     Halfway(usize),
     /// The program does something else now.
     Lost,
@@ -85,7 +85,7 @@ impl Following {
         if round == self.round {
             let is_past = self.position * 2 * ROUNDS / self.length > 2 * round;
             if is_past && !std::mem::replace(&mut self.is_halfway, true) {
-                return Step::Halfway((round + 1) % ROUNDS);
+                return Step::Halfway(round);
             }
             return Step::On;
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use gpuheap_cuda::raw::DeviceId;
 use gpuheap_ledger::State as Phase;
 
-use super::schedule::Row;
+use super::schedule::{ROUNDS, Row};
 use crate::chunks::{Backing, Chunk};
 use crate::quiet::{self, Busy};
 use crate::sleep::{can_move, mover, phase};
@@ -21,11 +21,13 @@ pub(crate) struct Entry {
     chunk: Weak<Chunk>,
     device: DeviceId,
     row: Row,
+    /// The rounds that use it.
+    used: Row,
 }
 
 impl Entry {
-    pub(crate) fn new(chunk: &Arc<Chunk>, row: Row) -> Self {
-        Self { chunk: Arc::downgrade(chunk), device: chunk.device, row }
+    pub(crate) fn new(chunk: &Arc<Chunk>, row: Row, used: Row) -> Self {
+        Self { chunk: Arc::downgrade(chunk), device: chunk.device, row, used }
     }
 }
 
@@ -50,7 +52,7 @@ impl Schedule {
         let Some(moving) = moving::get() else { return Ok(()) };
         // Somebody else moves memory, or the process is about to sleep: the next round will do.
         let Some(mut turn) = quiet::try_turn(&state.turn) else { return Ok(()) };
-        if phase(state) != Phase::Running || self.misplaced(round).next().is_none() {
+        if phase(state) != Phase::Running || self.misplaced(round, |_| true).next().is_none() {
             return Ok(());
         }
         let closed = quiet::settle(moving, state, &mut turn, SETTLE)?;
@@ -64,10 +66,13 @@ impl Schedule {
         Ok(())
     }
 
-    /// Begins to copy what goes when a round begins, as far as there is something to copy to.
-    pub(crate) fn prepare(&self, state: &'static State, round: usize) {
+    /// Begins to copy what goes when the next round begins, as far as there is something to copy to: at the beginning of a
+    /// round what it does not use, and in its middle the rest.
+    pub(crate) fn prepare(&self, state: &'static State, round: usize, is_begun: bool) {
         let Some(moving) = moving::get() else { return };
-        let going = self.misplaced(round).filter(|(_, _, comes)| !comes).map(|(_, chunk, _)| chunk);
+        let is_used = |entry: &&Entry| (entry.used >> round & 1 == 1) == is_begun;
+        let going = self.misplaced((round + 1) % ROUNDS, is_used).filter(|(_, _, comes)| !comes);
+        let going = going.map(|(_, chunk, _)| chunk);
         let going: Vec<Arc<Chunk>> = going.filter(|chunk| !moving.ahead.has(chunk)).take(ahead::MOST).collect();
         if !going.is_empty() {
             ahead::prepare(state, &going);
@@ -77,7 +82,7 @@ impl Schedule {
     /// What is not as it is planned for a round, by device.
     fn changes(&self, round: usize) -> Vec<(DeviceId, Changes)> {
         let mut all: Vec<(DeviceId, Changes)> = Vec::new();
-        for (device, chunk, comes) in self.misplaced(round) {
+        for (device, chunk, comes) in self.misplaced(round, |_| true) {
             if all.last().is_none_or(|(other, _)| *other != device) {
                 all.push((device, Changes::default()));
             }
@@ -88,9 +93,13 @@ impl Schedule {
         all
     }
 
-    /// Each chunk that is not where it is planned to be in a round, and whether it is to come.
-    fn misplaced(&self, round: usize) -> impl Iterator<Item = (DeviceId, Arc<Chunk>, bool)> {
-        self.0.iter().filter_map(move |entry| {
+    /// Each of some chunks that is not where it is planned to be in a round, and whether it is to come.
+    fn misplaced(
+        &self,
+        round: usize,
+        which: impl Fn(&&Entry) -> bool,
+    ) -> impl Iterator<Item = (DeviceId, Arc<Chunk>, bool)> {
+        self.0.iter().filter(which).filter_map(move |entry| {
             let chunk = entry.chunk.upgrade()?;
             let is_wanted = entry.row >> round & 1 == 1;
             let is_here = {

@@ -17,8 +17,11 @@ pub(crate) type Row = u64;
 #[derive(Clone, Debug)]
 pub(crate) struct Usage {
     pub(crate) bytes: f64,
-    /// Of a move to the host, and back.
+    /// Of a move to the host, at the end of a round that used it; and after one that did not, in which it could be copied
+    /// ahead.
     pub(crate) out: f64,
+    pub(crate) ready: f64,
+    /// Of a move back.
     pub(crate) back: f64,
     /// Of kernels in each round, if it is on the host.
     pub(crate) host: [f64; ROUNDS],
@@ -26,16 +29,22 @@ pub(crate) struct Usage {
 
 impl Usage {
     pub(crate) fn new(bytes: u64) -> Self {
-        Self { bytes: bytes as f64, out: 0.0, back: 0.0, host: [0.0; ROUNDS] }
+        Self { bytes: bytes as f64, out: 0.0, ready: 0.0, back: 0.0, host: [0.0; ROUNDS] }
     }
 
     /// What a row costs.
     pub(crate) fn cost(&self, row: Row) -> f64 {
         let next = row.rotate_right(1);
-        let (outs, backs) = ((row & !next).count_ones(), (!row & next).count_ones());
+        let (outs, backs, used) = (row & !next, (!row & next).count_ones(), self.used());
+        let (late, ready) = ((outs & used).count_ones(), (outs & !used).count_ones());
         let host: f64 =
             self.host.iter().enumerate().filter(|(round, _)| row >> round & 1 == 0).map(|(_, host)| *host).sum();
-        f64::from(outs) * self.out + f64::from(backs) * self.back + host
+        f64::from(late) * self.out + f64::from(ready) * self.ready + f64::from(backs) * self.back + host
+    }
+
+    /// The rounds that use it.
+    pub(crate) fn used(&self) -> Row {
+        self.host.iter().enumerate().fold(0, |used, (round, host)| used | Row::from(*host > 0.0) << round)
     }
 
     /// The cheapest row at prices of the rounds, and its cost with them: a path through two states a round, which ends
@@ -48,7 +57,9 @@ impl Usage {
             let mut from = [[0; ROUNDS]; 2];
             for round in 0..ROUNDS {
                 let (stays, comes) = (cost[DEVICE], cost[HOST] + self.back);
-                let (goes, rests) = (cost[DEVICE] + self.out, cost[HOST]);
+                let before = self.host[(round + ROUNDS - 1) % ROUNDS];
+                let out = if before > 0.0 { self.out } else { self.ready };
+                let (goes, rests) = (cost[DEVICE] + out, cost[HOST]);
                 from[DEVICE][round] = if comes < stays { HOST } else { DEVICE };
                 from[HOST][round] = if rests <= goes { HOST } else { DEVICE };
                 cost = [stays.min(comes) + prices[round], goes.min(rests) + self.host[round]];
@@ -259,7 +270,7 @@ mod tests {
     use super::*;
 
     fn usage(used: &[(usize, f64)]) -> Usage {
-        let mut usage = Usage { bytes: 1.0, out: 0.5, back: 0.25, host: [0.0; ROUNDS] };
+        let mut usage = Usage { bytes: 1.0, out: 0.5, ready: 0.5, back: 0.25, host: [0.0; ROUNDS] };
         for (round, seconds) in used {
             usage.host[*round] = *seconds;
         }
@@ -279,6 +290,17 @@ mod tests {
         assert!((plan.cost - 1.5).abs() < 1e-9, "{plan:?}");
         assert!(plan.bound <= plan.cost + 1e-9 && plan.bound > 1.0, "{}", plan.bound);
         assert_eq!(plan.rows[0] & plan.rows[1], 0);
+    }
+
+    #[test]
+    fn what_can_be_copied_ahead_leaves_a_round_later() {
+        let mut usages = [usage(&[(3, 10.0), (4, 10.0)]), usage(&[(40, 10.0)])];
+        for usage in &mut usages {
+            usage.ready = 0.1;
+        }
+        let plan = plan(&usages, 1.0);
+        assert!((plan.cost - 0.7).abs() < 1e-9, "{plan:?}");
+        assert!(plan.rows[0] >> 5 & 1 == 1 && plan.rows[1] >> 41 & 1 == 1, "{plan:?}");
     }
 
     #[test]
