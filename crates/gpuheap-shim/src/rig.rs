@@ -1,5 +1,6 @@
 //! What moves memory, on the driver for tests and in the test's own process: chunks with contents, limits, and faults.
 
+use std::cell::{Cell, RefCell};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
@@ -8,18 +9,51 @@ use gpuheap_cuda::{Context, Driver, Stream};
 
 use crate::charge::Kind;
 use crate::chunks::{Chunk, own_access};
-use crate::ledger::Limits;
+use crate::ledger::{Ledger, Limits};
 use crate::moves::Mover;
 use crate::moving::Moving;
-use crate::state;
+use crate::state::State;
 
 pub(crate) const MIB: usize = 1 << 20;
 
-/// All that a test needs, for one at a time.
+/// All that a test needs, for one at a time. Chunks are dropped before it.
 pub(crate) struct Rig {
     pub(crate) moving: &'static Moving,
     pub(crate) context: Context,
+    /// What was mapped for chunks.
+    mapped: RefCell<Vec<(DevicePtr, usize)>>,
     _alone: MutexGuard<'static, ()>,
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let api = self.moving.api();
+        control("reset");
+        self.moving.ahead.give_back(self.moving);
+        for (address, bytes) in self.mapped.take() {
+            // SAFETY: mapped here for a chunk, which nobody has any more. One that was unmapped is refused.
+            unsafe { (api.cuMemUnmap)(address, bytes) };
+            // SAFETY: reserved here.
+            unsafe { (api.cuMemAddressFree)(address, bytes) };
+        }
+        self.moving.mapped.trim(0);
+        OWN.set(None);
+    }
+}
+
+thread_local! {
+    /// What a test has for itself, on the thread that it runs on.
+    static OWN: Cell<Option<(&'static State, &'static Moving)>> = const { Cell::new(None) };
+}
+
+/// The state of the calling thread's test.
+pub(crate) fn state() -> Option<&'static State> {
+    OWN.get().map(|(state, _)| state)
+}
+
+/// And what moves its memory.
+pub(crate) fn moving() -> Option<&'static Moving> {
+    OWN.get().map(|(_, moving)| moving)
 }
 
 /// The driver's handle: it lies beside the test program, where cargo puts libraries of dependencies.
@@ -50,7 +84,7 @@ pub(crate) fn reset() {
 
 /// Bytes that count on the device.
 pub(crate) fn used() -> u64 {
-    state::get().ledger.used(0)
+    crate::state::get().ledger.used(0)
 }
 
 /// A driver with nothing in it, and these limits.
@@ -63,10 +97,12 @@ pub(crate) fn rig(budget: usize, spill: usize) -> Rig {
     // SAFETY: takes a number.
     assert!(unsafe { (driver.api().cuInit)(0) }.is_success());
     reset();
-    state::begin_anew(Limits { budget: budget as u64, spill: spill as u64 });
+    let limits = Limits { budget: budget as u64, spill: spill as u64 };
+    let state: &'static State = Box::leak(Box::new(State::with(Ledger::open(None, limits))));
     let moving: &'static Moving = Box::leak(Box::new(Moving::with(driver)));
+    OWN.set(Some((state, moving)));
     let context = moving.device(0).unwrap().context().unwrap();
-    Rig { moving, context, _alone: alone }
+    Rig { moving, context, mapped: RefCell::default(), _alone: alone }
 }
 
 /// Sets the driver up, or lets it fail: see its `config`.
@@ -100,6 +136,7 @@ impl Rig {
         let code = unsafe { (api.cuMemAddressReserve)(&raw mut address, bytes, 0, DevicePtr::NULL, 0) };
         assert!(code.is_success(), "{code}");
         assert!(chunk.map(self.moving, address, bytes, 0, 0).is_success());
+        self.mapped.borrow_mut().push((address, bytes));
         // SAFETY: just mapped; `access` outlives the call.
         let code = unsafe { (api.cuMemSetAccess)(address, bytes, &raw const access, 1) };
         assert!(code.is_success(), "{code}");

@@ -81,6 +81,10 @@ static ASKED: AtomicBool = AtomicBool::new(false);
 
 /// The state, made when it is first asked for.
 pub(crate) fn get() -> &'static State {
+    #[cfg(test)]
+    if let Some(own) = crate::rig::state() {
+        return own;
+    }
     loop {
         let found = STATE.load(Ordering::Acquire);
         if !found.is_null() {
@@ -102,13 +106,6 @@ pub(crate) fn get() -> &'static State {
             thread::yield_now();
         }
     }
-}
-
-/// Begins anew with limits that a test wants.
-#[cfg(test)]
-pub(crate) fn begin_anew(limits: Limits) {
-    get();
-    STATE.store(Box::leak(Box::new(State::with(Ledger::open(None, limits)))), Ordering::Release);
 }
 
 /// In the child of a fork: all is given up as it is, locks included. The driver does not work there, so nothing of it is
@@ -133,7 +130,8 @@ impl State {
         Self::with(Ledger::open(path.as_deref(), Limits { budget, spill }))
     }
 
-    fn with(ledger: Ledger) -> Self {
+    /// With nothing in it.
+    pub(crate) fn with(ledger: Ledger) -> Self {
         Self {
             ledger,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),

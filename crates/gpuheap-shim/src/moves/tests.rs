@@ -71,7 +71,7 @@ fn without_room_on_the_host_each_goes_when_another_has_come() {
     rig.exchange(&chunks[12..], &chunks[..12]);
     check(&rig, &chunks);
     // Neither here nor there: nothing can move, and it says so at once.
-    drop((rig, chunks));
+    drop((chunks, rig));
     let rig = rig::rig(12 * BYTES, 12 * BYTES);
     let chunks = both(&rig, 12, 12);
     let (gone, came) = Mover::new(rig.moving, 0).unwrap().exchange(&chunks[12..], &chunks[..12]);
