@@ -3,8 +3,9 @@ use std::sync::Arc;
 use gpuheap_cuda::raw::{AllocationProp, MemLocation, location};
 
 use super::*;
-use crate::charge::Kind;
+use crate::charge::{Charge, Kind};
 use crate::rig::{MIB, Rig, control, happened, reset, rig, used};
+use crate::sleep;
 
 const BYTES: usize = 2 * MIB;
 
@@ -264,4 +265,52 @@ fn all_of_it_is_given_back_when_it_is_told_to() {
     rig.moving.ahead.give_back(rig.moving);
     assert_eq!((used(), rig.moving.ahead.next_look()), (2 * BYTES as u64, None));
     assert_eq!(rig.moving.mapped.kept(), 2 * BYTES as u64);
+}
+
+#[test]
+fn nothing_begins_while_memory_is_moved_or_a_graph_is_recorded() {
+    let rig = rig(256 * MIB, 256 * MIB);
+    let chunks = some(&rig, 2);
+    furnished(&chunks, &rig);
+    let (state, is_begun) = (state::get(), || rig.moving.ahead.has(&chunks[0]));
+    let closed = state.gate.close(Duration::from_secs(5)).unwrap();
+    prepare(state, &chunks);
+    assert!(!is_begun());
+    drop(closed);
+    state.capture_began(1);
+    prepare(state, &chunks);
+    assert!(!is_begun());
+    state.capture_ended(1);
+    prepare(state, &chunks);
+    assert!(is_begun());
+    drop(state.gate.close(Duration::from_secs(5)).expect("nobody passes"));
+}
+
+#[test]
+fn memory_of_every_kind_that_would_be_refused_has_the_room_first() {
+    let rig = rig(24 * MIB, 256 * MIB);
+    let chunks = some(&rig, 2);
+    furnished(&chunks, &rig);
+    assert_eq!(used(), 4 * BYTES as u64);
+    begin(&rig, &chunks);
+    let other = Charge::take(Kind::Linear, Some(0), 20 * MIB).expect("there is room without the buffers");
+    assert_eq!(used(), 24 * MIB as u64);
+    assert!(Charge::take(Kind::Linear, Some(0), 1).is_none());
+    drop(other);
+}
+
+#[test]
+fn a_process_that_sleeps_holds_none() {
+    let rig = rig(256 * MIB, 256 * MIB);
+    let chunks = some(&rig, 2);
+    furnished(&chunks, &rig);
+    control("delay 2000");
+    begin(&rig, &chunks);
+    assert_eq!(used(), 4 * BYTES as u64);
+    assert!(sleep::fall_asleep(rig.moving, state::get(), (0, true)).is_ok());
+    control("delay 0");
+    // Chunks by themselves are not the program's, and stay.
+    assert_eq!((used(), rig.moving.mapped.kept()), (2 * BYTES as u64, 2 * BYTES as u64));
+    prepare(state::get(), &chunks);
+    rig.context.synchronize().unwrap();
 }
