@@ -87,6 +87,8 @@ const PASSES: u32 = 8;
 /// Chunks that are taken out at most in one attempt to improve the plan, and attempts.
 const PICKED: u64 = 60;
 const ATTEMPTS: usize = 6000;
+/// What it costs to leave when it is cheap, in the first plan, is at least so much of what it costs at other times.
+const LEVEL: f64 = 2.0 / 3.0;
 /// A price that nobody pays.
 const FULL: f64 = 1e12;
 
@@ -101,26 +103,16 @@ pub(crate) struct Plan {
 
 /// Plans for so many bytes on the device.
 pub(crate) fn plan(usages: &[Usage], capacity: f64) -> Plan {
-    let (bound, prices) = prices(usages, capacity);
-    let mut draft = Draft { usages, rows: vec![0; usages.len()], room: [capacity; ROUNDS], prices };
-    // Those that gain most for their size come first.
-    let mut order: Vec<(f64, usize)> = usages
-        .iter()
-        .enumerate()
-        .map(|(number, usage)| {
-            let gain = usage.cost(0) - usage.best(&draft.prices.map(|price| price * usage.bytes)).0;
-            (-gain / usage.bytes, number)
-        })
-        .collect();
-    order.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
-    let mut weight = 1.0;
-    for pass in 0..PASSES {
-        weight = if pass + 3 >= PASSES { 0.0 } else { weight * 0.7 };
-        for (_, number) in &order {
-            draft.take(*number);
-            draft.put(*number, weight);
-        }
-    }
+    let (bound, _) = prices(usages, capacity);
+    // Where it is much cheaper to leave in some rounds than in others, chunks that stay for such a round are in the way of
+    // others. So the first plan is made as if the difference were small, and improved as it is.
+    let level = |usage: &Usage| Usage { ready: usage.ready.max(usage.out * LEVEL), ..usage.clone() };
+    let levelled: Vec<Usage> = usages.iter().map(level).collect();
+    let (_, prices) = prices(&levelled, capacity);
+    let mut draft = Draft { usages: &levelled, rows: vec![0; usages.len()], room: [capacity; ROUNDS], prices };
+    draft.fill();
+    draft.improve();
+    draft.usages = usages;
     draft.improve();
     let cost = usages.iter().zip(&draft.rows).map(|(usage, row)| usage.cost(*row)).sum();
     Plan { rows: draft.rows, cost, bound: bound.max(0.0) }
@@ -208,6 +200,25 @@ impl Draft<'_> {
         };
         let (_, row) = usage.best(&std::array::from_fn(price));
         self.set(number, row);
+    }
+
+    /// Puts all in, several times.
+    fn fill(&mut self) {
+        // Those that gain most for their size come first.
+        let gain = |usage: &Usage| {
+            let best = usage.best(&self.prices.map(|price| price * usage.bytes)).0;
+            (usage.cost(0) - best) / usage.bytes
+        };
+        let mut order: Vec<(f64, usize)> = self.usages.iter().map(gain).zip(0..).collect();
+        order.sort_by(|one, other| other.0.total_cmp(&one.0));
+        let mut weight = 1.0;
+        for pass in 0..PASSES {
+            weight = if pass + 3 >= PASSES { 0.0 } else { weight * 0.7 };
+            for (_, number) in &order {
+                self.take(*number);
+                self.put(*number, weight);
+            }
+        }
     }
 
     /// Takes some chunks out and puts them in again in another order, and keeps what is better; at first also what is a
