@@ -13,6 +13,11 @@ pub(crate) struct Following {
     positions: Positions,
     length: usize,
     position: usize,
+    /// Whether it is known yet where that is.
+    is_placed: bool,
+    /// Another position that launches of late point to, and how many in turn.
+    other: usize,
+    agreeing: u32,
     round: usize,
     /// Whether its half was told.
     is_halfway: bool,
@@ -40,6 +45,8 @@ pub(crate) enum Step {
 
 /// So many of a hundred launches have to be known.
 const KNOWN: usize = 40;
+/// So many launches in turn tell that the program is elsewhere.
+const AGREE: u32 = 4;
 /// After so many rounds that could not be carried out it is given up.
 const FAILURES: u32 = 3;
 
@@ -50,6 +57,9 @@ impl Following {
             positions: Positions::of(period),
             length: period.launches.len(),
             position: 0,
+            is_placed: false,
+            other: 0,
+            agreeing: 0,
             round: ROUNDS,
             is_halfway: false,
             seen: 0,
@@ -67,13 +77,9 @@ impl Following {
     #[inline]
     pub(crate) fn launched(&mut self, signature: u64) -> Step {
         self.seen += 1;
-        match self.positions.find(signature) {
-            Some(position) => {
-                self.position = position;
-                self.known += 1;
-            }
-            None => self.position = (self.position + 1) % self.length,
-        }
+        let found = self.positions.find(signature);
+        self.known += usize::from(found.is_some());
+        self.go_on(found);
         if self.seen >= self.length {
             let is_lost = self.known * 100 < self.seen * KNOWN;
             (self.seen, self.known) = (0, 0);
@@ -82,6 +88,9 @@ impl Following {
             }
         }
         let round = self.position * ROUNDS / self.length;
+        if !self.is_placed {
+            return Step::On;
+        }
         if round == self.round {
             let is_past = self.position * 2 * ROUNDS / self.length > 2 * round;
             if is_past && !std::mem::replace(&mut self.is_halfway, true) {
@@ -92,6 +101,22 @@ impl Following {
         let begins_anew = round + ROUNDS / 2 < self.round;
         (self.round, self.is_halfway) = (round, false);
         if begins_anew && self.trial.turn(Instant::now()) { Step::Useless } else { Step::Round(round) }
+    }
+
+    /// A small tensor may be where another one was in the period, and lead its launch astray. So the position goes on by
+    /// one from launch to launch, and elsewhere only if some in turn point there.
+    fn go_on(&mut self, found: Option<usize>) {
+        self.position = (self.position + 1) % self.length;
+        self.other = (self.other + 1) % self.length;
+        match found {
+            None => {}
+            Some(position) if self.is_placed && position == self.position => self.agreeing = 0,
+            Some(position) if position == self.other => self.agreeing += 1,
+            Some(position) => (self.other, self.agreeing) = (position, 1),
+        }
+        if self.agreeing >= AGREE {
+            (self.position, self.agreeing, self.is_placed) = (self.other, 0, true);
+        }
     }
 
     /// A round could not be carried out. True if that happens too often.
@@ -209,6 +234,19 @@ mod tests {
         }
         let expected: Vec<(u64, usize)> = (0..2).flat_map(|turn| (0..ROUNDS).map(move |round| (turn, round))).collect();
         assert_eq!(rounds, expected);
+    }
+
+    #[test]
+    fn one_launch_that_belongs_elsewhere_leads_nobody_astray_and_some_in_turn_do() {
+        let mut following = following(640);
+        let mut rounds = |numbers: &mut dyn Iterator<Item = u64>| -> Vec<usize> {
+            let steps = numbers.map(|number| following.launched((number + 2) << 33));
+            steps.filter_map(|step| if let Step::Round(round) = step { Some(round) } else { None }).collect()
+        };
+        rounds(&mut (0..105));
+        assert_eq!(rounds(&mut (105..125).chain([500]).chain(126..150)), [11, 12, 13, 14]);
+        // Twenty launches are left out.
+        assert_eq!(rounds(&mut (170..199)), [15, 17, 18, 19]);
     }
 
     #[test]
