@@ -67,12 +67,12 @@ const LEAST: usize = 256;
 const WORTH: f64 = 0.05;
 /// And it must not cost more than so much of what the best places cost in which all chunks stay: those are found with what
 /// is measured ([`crate::placement`]) and not with what is planned.
-const BEYOND: f64 = 0.7;
+const BEYOND: f64 = 0.5;
 /// Seconds a byte of a move: the copy, and the mappings, which take longer for the host's memory. Measured on an H200 in
 /// pieces of 20 MiB, in steps of BERT-large within 12 GiB: one that goes and one that comes take 0.95 ms, and 0.46 ms if
 /// that which goes was copied ahead.
 const OUT: f64 = 0.59e-3 / PIECE;
-const READY: f64 = 0.10e-3 / PIECE;
+const READY: f64 = 0.40e-3 / PIECE;
 const BACK: f64 = 0.36e-3 / PIECE;
 const PIECE: f64 = (20 << 20) as f64;
 /// So much of what is there stays free, for what comes while something goes: a part, and bytes at most.

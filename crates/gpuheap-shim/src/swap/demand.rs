@@ -20,7 +20,7 @@ use crate::chunks::{Backing, Chunk};
 use crate::quiet::{self, Busy};
 use crate::sleep::{by_device, mover, phase, still};
 use crate::state::{State, lock};
-use crate::{ahead, devices, moving};
+use crate::{devices, moving};
 
 /// Numbers of chunks, as many as are fetched at once.
 pub(crate) struct Wanted {
@@ -129,7 +129,7 @@ pub(super) fn fetch(state: &'static State, wanted: &Wanted) {
             _ => choice::by_chance(&chunks, wanted, room),
         };
         if !choice.backs.is_empty() {
-            chosen.push((device, [&choice.outs, &choice.backs, &choice.next].map(|chunks| Chosen::new(chunks))));
+            chosen.push((device, Chosen::new(&choice.outs), Chosen::new(&choice.backs)));
         }
     }
     if chosen.is_empty() {
@@ -144,18 +144,14 @@ pub(super) fn fetch(state: &'static State, wanted: &Wanted) {
         Err(_) => return patience.lost(),
     };
     drop(patience);
-    for (device, [outs, backs, _]) in &chosen {
+    for (device, outs, backs) in chosen {
         let (outs, backs) = (still(outs.there(), false), still(backs.there(), true));
-        let Ok(Some(mover)) = mover(moving, *device) else { continue };
+        let Ok(Some(mover)) = mover(moving, device) else { continue };
         FETCHED.fetch_add(1, Ordering::Relaxed);
         let (gone, came) = mover.exchange(&outs, &backs);
         state.ledger.moved(gone.bytes, came.bytes);
     }
     drop(closed);
-    let next: Vec<Arc<Chunk>> = chosen.iter().flat_map(|(_, [.., next])| next.there()).take(ahead::MOST).collect();
-    if !next.is_empty() {
-        ahead::prepare(state, &next);
-    }
 }
 
 /// Chunks that the program may free until the gate is closed: their memory is not to be kept from it meanwhile.

@@ -22,7 +22,7 @@ use crate::ranges::CHUNKS;
 use crate::temperature::TEMPERATURE;
 
 /// Rounds of a step.
-const ROUNDS: u64 = 64;
+const ROUNDS: u64 = 32;
 /// Addresses of tensors are multiples of that, but for views of some; numbers that look like addresses are often not.
 const ALIGNED: u64 = 16;
 /// Addresses that were named before so many launches may be something else by now, if the program never waits.

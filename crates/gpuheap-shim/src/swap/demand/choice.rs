@@ -16,8 +16,6 @@ pub(super) struct Choice {
     pub(super) outs: Vec<Arc<Chunk>>,
     /// Chunks that come.
     pub(super) backs: Vec<Arc<Chunk>>,
-    /// As many as go, which will go next.
-    pub(super) next: Vec<Arc<Chunk>>,
 }
 
 /// What is wanted comes, the soonest used first, as long as something is used later than that and not soon at all.
@@ -47,9 +45,7 @@ pub(super) fn by_reuse(chunks: &[Arc<Chunk>], wanted: &Wanted, room: u64, reuse:
         free -= chunk.bytes as u64;
         backs.push(Arc::clone(chunk));
     }
-    let later = here.iter().rev().take_while(|(distance, _)| *distance > soon);
-    let next = later.take(outs.len()).map(|(_, chunk)| Arc::clone(chunk)).collect();
-    Choice { outs, backs, next }
+    Choice { outs, backs }
 }
 
 /// What is wanted comes, as far as others can make room that were not named for long.
@@ -78,7 +74,7 @@ pub(super) fn by_chance(chunks: &[Arc<Chunk>], wanted: &Wanted, room: u64) -> Ch
         let Some(last) = backs.pop() else { break };
         needed -= last.bytes as u64;
     }
-    Choice { outs, backs, next: Vec::new() }
+    Choice { outs, backs }
 }
 
 /// A number below another (an LCG of Knuth's, its upper bits).

@@ -238,7 +238,7 @@ mod tests {
 
     fn chunks(now: u64) -> Chunks {
         let mut chunks = Chunks::new();
-        chunks.begin(now, 640);
+        chunks.begin(now, 320);
         chunks
     }
 
@@ -256,14 +256,14 @@ mod tests {
         assert!(wanted.is_empty(), "all is on the device");
         assert_eq!((chunks.distance(0, 1000), chunks.distance(20, 1000)), (0, 400));
         for (now, due) in [(1010, vec![]), (1299, vec![]), (1300, vec![0]), (1400, vec![20, 21, 22])] {
-            chunks.begin(now, 640);
+            chunks.begin(now, 320);
             let mut wanted = Wanted::default();
             chunks.due(&Ten(0), &mut wanted);
             // The tensor may go on to the end of the memory.
             let found: Vec<u32> = numbers(&wanted).into_iter().filter(|number| *number == 0 || *number >= 20).collect();
             assert_eq!(found, due, "{now}");
         }
-        chunks.begin(1500, 640);
+        chunks.begin(1500, 320);
         assert_eq!(chunks.distance(0, 1500), 20 + 500, "as long again as it was not used");
         assert_eq!(chunks.distance(9, 1500), 20 + 1500);
         assert_eq!(chunks.distance(1 << 20, 1500), u64::MAX);
@@ -293,9 +293,9 @@ mod tests {
         let mut wanted = Wanted::default();
         chunks.name((at(0, 10), Some(12)), launch(1000), &nowhere, &mut wanted);
         chunks.name((at(1, 1), None), launch(1001), &nowhere, &mut wanted);
-        chunks.begin(1012, 640);
+        chunks.begin(1012, 320);
         chunks.name((at(0, 10), Some(100)), launch(1012), &Ten(0), &mut wanted);
-        chunks.begin(1030, 640);
+        chunks.begin(1030, 320);
         // What was named there is used no more, but came after the tensor.
         assert_eq!((chunks.distance(0, 1030), chunks.distance(1, 1030)), (80, 20 + 29));
     }
@@ -320,9 +320,9 @@ mod tests {
         let mut chunks = chunks(1000);
         let mut wanted = Wanted::default();
         chunks.name((at(0, 0), Some(300)), launch(1000), &Ten(99), &mut wanted);
-        assert!(!chunks.begin(1001, 650));
+        assert!(!chunks.begin(1001, 325));
         assert_eq!(chunks.distance(0, 1001), 300);
-        assert!(chunks.begin(1002, 1300));
+        assert!(chunks.begin(1002, 650));
         assert_eq!(chunks.distance(0, 1002), 2 * 20 + 1002);
     }
 }
