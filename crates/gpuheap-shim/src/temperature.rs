@@ -62,7 +62,7 @@ impl Chunk {
 const WORTH: u32 = 3;
 
 /// Addresses that were named before so many launches may be something else by now, if the program never waits.
-const UNNAMED: u64 = 2000;
+pub(crate) const UNNAMED: u64 = 2000;
 /// A program that waits after fewer launches than that does not begin something new each time.
 const FEW: u64 = 200;
 /// A tensor is followed through so many chunks at most.

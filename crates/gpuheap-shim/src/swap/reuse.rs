@@ -19,14 +19,12 @@ use self::links::Links;
 use super::demand::Wanted;
 use crate::passes::ONE;
 use crate::ranges::CHUNKS;
-use crate::temperature::TEMPERATURE;
+use crate::temperature::{TEMPERATURE, UNNAMED};
 
 /// Rounds of a step.
 const ROUNDS: u64 = 32;
 /// Addresses of tensors are multiples of that, but for views of some; numbers that look like addresses are often not.
 const ALIGNED: u64 = 16;
-/// Addresses that were named before so many launches may be something else by now, if the program never waits.
-const UNNAMED: u64 = 2000;
 
 /// Where chunks are.
 trait Places {
