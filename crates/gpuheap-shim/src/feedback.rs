@@ -53,6 +53,11 @@ impl<T> Feedback<T> {
         Advice::Try
     }
 
+    /// What is on trial is no longer to be judged: something else was changed as well.
+    pub(crate) fn forget(&mut self) {
+        self.trial = None;
+    }
+
     /// A change is made after that window.
     pub(crate) fn made(&mut self, launches: f64, seconds: f64, undo: T) {
         self.trial = (launches >= LEAST).then_some((launches / seconds, undo));
@@ -90,6 +95,9 @@ mod tests {
         assert_eq!(feedback.judge(5000.0, 2.0), Advice::Try);
         feedback.made(100.0, 1.0, 3);
         assert_eq!(feedback.judge(1.0, 1.0), Advice::Try, "too few launches before");
+        feedback.made(1000.0, 1.0, 3);
+        feedback.forget();
+        assert_eq!(feedback.judge(500.0, 1.0), Advice::Try, "others moved as well");
         feedback.made(1000.0, 1.0, 4);
         assert_eq!(feedback.judge(10.0, 1.0), Advice::Try, "too few after");
     }

@@ -179,6 +179,9 @@ impl Used {
 /// Compares chunks on the host with those on the device, and lets them change places where that pays.
 fn compare(state: &'static State) {
     if swap::is_busy() {
+        // What others move is not to be judged as if it had been moved here, nor by launches that they made fast or slow.
+        launches_since_last();
+        lock(&FEEDBACK).forget();
         LAST.store(now(), Ordering::Relaxed);
         return;
     }
