@@ -35,10 +35,11 @@ impl Default for Wanted {
 }
 
 const MOST: usize = 48;
-/// How long the program may be held back until the device is idle.
-const SETTLE: Duration = Duration::from_secs(1);
+/// How long the program may be held back until the device is idle. It works meanwhile, and on what is on the host it works
+/// for long: a program that launches a whole step at once may have seconds of work before it.
+const SETTLE: Duration = Duration::from_secs(4);
 /// How long nothing is tried after that was too short, at first; each time twice as long.
-const PAUSE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_secs(40);
 const LAST_PAUSE: Duration = Duration::from_secs(1200);
 
 /// How often something was fetched.
