@@ -201,6 +201,13 @@ impl Ahead {
         true
     }
 
+    /// Others need the host's memory that is held here.
+    pub(crate) fn forget_all(&self, moving: &Moving) {
+        if self.is_used() {
+            self.lock().values_mut().filter_map(|place| place.desk.as_mut()).for_each(|desk| desk.forget_all(moving));
+        }
+    }
+
     /// Gives all memory back.
     pub(crate) fn give_back(&self, moving: &Moving) {
         self.give_back_if(moving, |_| true);

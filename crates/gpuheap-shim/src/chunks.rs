@@ -271,6 +271,7 @@ impl Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         let Some(moving) = moving::get() else { return };
+        TEMPERATURE.reset(self.number);
         moving.numbers.give(self.number);
         match self.inner().backing.take() {
             Some(Backing::Device(handle)) => {

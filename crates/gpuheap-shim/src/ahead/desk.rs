@@ -234,6 +234,14 @@ impl Desk {
         }
     }
 
+    /// Forgets what was copied, and gives its pieces back; the buffers stay.
+    pub(super) fn forget_all(&mut self, moving: &Moving) {
+        self.rest(moving);
+        for held in self.buffers.iter_mut().filter_map(|buffer| buffer.held.take()) {
+            moving.mapped.give(held.piece);
+        }
+    }
+
     /// Gives all buffers back to the device, and what they hold to the host.
     pub(super) fn give_back(&mut self, moving: &Moving) {
         self.rest(moving);

@@ -314,3 +314,18 @@ fn a_process_that_sleeps_holds_none() {
     prepare(state::get(), &chunks);
     rig.context.synchronize().unwrap();
 }
+
+/// What the host has for this process in all, with what is copied ahead.
+#[test]
+fn what_is_copied_ahead_is_within_the_limit_of_the_host() {
+    let limit = 4 * BYTES;
+    let rig = rig(256 * MIB, limit);
+    let chunks = some(&rig, 7);
+    let (ahead, others) = chunks.split_at(3);
+    furnished(ahead, &rig);
+    begin(&rig, ahead);
+    let on_host = || state::get().ledger.used(HOST) + rig.moving.ahead.host_bytes() + rig.moving.mapped.kept();
+    assert!(on_host() <= limit as u64, "{}", on_host());
+    rig.exchange(others, &[]);
+    assert!(on_host() <= limit as u64, "{} of {limit}", on_host());
+}

@@ -94,6 +94,9 @@ impl Mover<'_> {
             rest = outs.iter().filter(|chunk| !is_ready(chunk)).cloned().collect();
             &rest
         };
+        if outs.iter().map(|chunk| chunk.bytes as u64).sum::<u64>() > self.moving.host_room() {
+            self.moving.ahead.forget_all(self.moving);
+        }
         let mut exchange = Exchange::new(self, outs, backs);
         let moved = if backs.is_empty() {
             exchange.come_and_go(ready, 0);

@@ -41,6 +41,8 @@ const SETTLE: Duration = Duration::from_secs(4);
 /// How long nothing is tried after that was too short, at first; each time twice as long.
 const PAUSE: Duration = Duration::from_secs(40);
 const LAST_PAUSE: Duration = Duration::from_secs(1200);
+/// And after nothing came.
+const EMPTY: Duration = Duration::from_secs(1);
 
 /// How often something was fetched.
 static FETCHED: AtomicU64 = AtomicU64::new(0);
@@ -103,8 +105,12 @@ impl Patience {
         self.until.is_some_and(|until| Instant::now() < until)
     }
 
+    fn wait(&mut self, pause: Duration) {
+        self.until = Some(Instant::now() + pause);
+    }
+
     fn lost(&mut self) {
-        self.until = Some(Instant::now() + self.pause);
+        self.wait(self.pause);
         self.pause = self.pause.saturating_mul(2).min(LAST_PAUSE);
     }
 }
@@ -144,14 +150,20 @@ pub(super) fn fetch(state: &'static State, wanted: &Wanted) {
         Err(Busy::Capturing) => return,
         Err(_) => return patience.lost(),
     };
-    drop(patience);
+    let mut all_came = 0;
     for (device, outs, backs) in chosen {
         let (outs, backs) = (still(outs.there(), false), still(backs.there(), true));
         let Ok(Some(mover)) = mover(moving, device) else { continue };
         FETCHED.fetch_add(1, Ordering::Relaxed);
         let (gone, came) = mover.exchange(&outs, &backs);
         state.ledger.moved(gone.bytes, came.bytes);
+        all_came += came.bytes;
     }
+    if all_came == 0 {
+        // The device has no room, or there is no way to it.
+        patience.wait(EMPTY);
+    }
+    drop(patience);
     drop(closed);
 }
 

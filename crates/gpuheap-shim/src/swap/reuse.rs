@@ -117,7 +117,7 @@ impl Reuse {
             let begins = self.chunks.begin(number, step);
             if begins || self.is_more {
                 self.chunks.due(&Here, wanted);
-                (self.is_more, self.is_refused) = (wanted.is_full(), false);
+                (self.is_more, self.is_refused) = (wanted.is_full(), self.is_refused && !begins);
             }
         }
         let recent = self.rest.max(number.saturating_sub(UNNAMED));
@@ -125,11 +125,12 @@ impl Reuse {
         self.links.begin(number);
         let tensors = addresses.iter().filter(|address| **address % ALIGNED == 0);
         for (place, address) in tensors.enumerate() {
+            // First, as what is used once a step is known by that.
+            self.links.name(number, *address);
             if let Some(step) = distance {
                 let again = number.checked_sub(step).and_then(|before| self.links.again(before, place, number));
                 self.chunks.name((*address, again), launch, &Here, wanted);
             }
-            self.links.name(number, *address);
         }
         if self.is_refused && self.is_aligned {
             *wanted = Wanted::default();
@@ -152,5 +153,64 @@ impl Reuse {
     /// What is used again within so many launches does not go for something else.
     pub(super) fn soon(&self) -> u64 {
         self.chunks.round_length()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sixty chunks on the host that the first launch of each step uses, and nothing can make room for them.
+    #[test]
+    fn what_was_refused_is_not_asked_for_at_each_launch() {
+        const BYTES: u64 = 2 << 20;
+        let at = |chunk: u64| 0x3_0000_0000 + chunk * 2 * BYTES;
+        for number in 0..70_u32 {
+            assert!(CHUNKS.set(at(u64::from(number)), BYTES, number));
+            TEMPERATURE.ends_at(number, at(u64::from(number)) + BYTES);
+            TEMPERATURE.on_host(number, number < 60);
+        }
+        let many: Vec<u64> = (0..60).map(at).collect();
+        let mut reuse = Reuse::new();
+        let mut asked = [0; 6];
+        for asked in &mut asked {
+            for launch in 0..320_u64 {
+                let mut wanted = Wanted::default();
+                // The last one stands for what is pinned: on the device, used late, and nothing that could make room.
+                let weight = at(if launch == 300 { 69 } else { 60 + launch % 9 }) + launch / 9 * 4096;
+                let addresses: &[u64] = if launch == 5 || launch == 205 { &many } else { &[weight] };
+                reuse.launched(Function(7), (1, ONE), addresses, 0, &mut wanted);
+                if !wanted.is_empty() {
+                    *asked += 1;
+                    // As `demand::fetch` does if nothing on the device is used later.
+                    reuse.refused();
+                }
+            }
+        }
+        assert!(reuse.is_aligned());
+        assert!(asked.iter().all(|asked| *asked <= 6), "{asked:?} times in a step");
+    }
+
+    /// As states of an optimizer are.
+    #[test]
+    fn what_is_used_once_a_step_is_expected_in_the_next() {
+        const BYTES: u64 = 2 << 20;
+        let at = |chunk: u64| 0x3_0000_0000 + chunk * 2 * BYTES;
+        for number in 0..40_u32 {
+            assert!(CHUNKS.set(at(u64::from(number)), BYTES, number));
+            TEMPERATURE.ends_at(number, at(u64::from(number)) + BYTES);
+        }
+        let mut reuse = Reuse::new();
+        let mut found = Vec::new();
+        for turn in 0..6 {
+            // Each chunk in ten launches of each step, side by side.
+            for launch in 0..400_u64 {
+                let address = at(launch / 10) + launch % 10 * 4096;
+                reuse.launched(Function(7), (1, ONE), &[address], 0, &mut Wanted::default());
+            }
+            found.push((turn, reuse.distance(36), reuse.distance(20), reuse.distance(0)));
+        }
+        let (_, last, middle, first) = found[5];
+        assert!(first < middle && middle < last && (340..=400).contains(&last), "{found:?}");
     }
 }

@@ -12,11 +12,18 @@ const PLACES: usize = 1 << 18;
 /// So many launches in turn have to agree on another distance.
 const AGREE: u32 = 3;
 
+/// And so many times as many on one that is much longer.
+const LONGER: u32 = 16;
+/// After so many steps in which no launch agreed there are none.
+const OVER: u64 = 4;
+
 /// What is known of a program's steps.
 pub(super) struct Alignment {
     /// Kernels with addresses, hashed, and the launches that had them last; the newer in place of the older.
     last: Box<[(u64, u64)]>,
     distance: Option<u64>,
+    /// The launch that agreed last.
+    agreed: u64,
     /// Another distance, and how many votes in turn it has.
     other: u64,
     agreeing: u32,
@@ -24,7 +31,7 @@ pub(super) struct Alignment {
 
 impl Alignment {
     pub(super) fn new() -> Self {
-        Self { last: vec![(0, 0); PLACES].into_boxed_slice(), distance: None, other: 0, agreeing: 0 }
+        Self { last: vec![(0, 0); PLACES].into_boxed_slice(), distance: None, agreed: 0, other: 0, agreeing: 0 }
     }
 
     /// A launch, by its number. Gives how many launches ago the one was that it corresponds to, once that is known.
@@ -41,20 +48,26 @@ impl Alignment {
             *place = (key, launch);
         }
         if let Some(vote) = vote {
-            self.count(vote);
+            self.count(vote, launch);
+        }
+        if self.distance.is_some_and(|distance| launch - self.agreed > OVER * distance) {
+            self.distance = None;
         }
         self.distance
     }
 
-    fn count(&mut self, vote: u64) {
+    fn count(&mut self, vote: u64, launch: u64) {
         if self.distance == Some(vote) {
-            self.agreeing = 0;
+            (self.agreeing, self.agreed) = (0, launch);
             return;
         }
         self.agreeing = if vote == self.other { self.agreeing + 1 } else { 1 };
         self.other = vote;
-        if self.agreeing >= AGREE {
-            (self.distance, self.agreeing) = (Some(vote), 0);
+        // What is used seldom has long distances, and no steps by them.
+        let is_longer = self.distance.is_some_and(|distance| vote > distance + distance / 4);
+        let enough = if is_longer { LONGER * AGREE } else { AGREE };
+        if self.agreeing >= enough {
+            (self.distance, self.agreeing, self.agreed) = (Some(vote), 0, launch);
         }
     }
 }
@@ -94,5 +107,39 @@ mod tests {
         let mut alignment = Alignment::new();
         let scattered = |launch: u64| mixed(mixed(1, launch), 5) >> 50;
         assert!((0..20_000).all(|launch| alignment.launched(launch, 1, &[scattered(launch)]).is_none()));
+    }
+
+    #[test]
+    fn steps_that_are_over_are_forgotten() {
+        let (mut alignment, mut launch) = (Alignment::new(), 0);
+        for turn in 0..3 {
+            step(&mut alignment, &mut launch, turn, false);
+        }
+        let scattered = |launch: u64| mixed(mixed(1, launch), 5) >> 20 << 9;
+        let found = (0..500_000).map(|_| {
+            launch += 1;
+            alignment.launched(launch, 1000 + launch % 7, &[scattered(launch)])
+        });
+        assert_eq!(found.last(), Some(None), "half a million launches without a step");
+    }
+
+    /// A kernel that three tensors are used by once in a long time (an evaluation) takes the step's place.
+    #[test]
+    fn what_is_seldom_used_does_not_make_a_step() {
+        let (mut alignment, mut launch) = (Alignment::new(), 0);
+        let mut found = std::collections::BTreeSet::new();
+        for turn in 0..100 {
+            step(&mut alignment, &mut launch, turn, false);
+            if turn % 20 == 0 {
+                for seldom in 0..6_u64 {
+                    let now = alignment.launched(launch, 500, &[(seldom + 20_000) << 25]);
+                    if turn > 2 {
+                        found.insert(now);
+                    }
+                    launch += 1;
+                }
+            }
+        }
+        assert!(found.iter().all(|found| found.is_none_or(|found| found < 500)), "found {found:?}");
     }
 }

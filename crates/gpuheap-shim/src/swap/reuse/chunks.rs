@@ -14,8 +14,10 @@ const CHUNKS: usize = 1 << 15;
 const LONG: u64 = 160 << 20;
 /// or for so many bytes for each block of the kernel: 128 threads or more, 16 bytes or more for each;
 const BLOCK: u64 = 2 << 10;
-/// of a product of matrices, a tile of 128 by 128 numbers of 4 bytes.
+/// of a product of matrices, a tile of 128 by 128 numbers of 4 bytes;
 const TILE: u64 = 64 << 10;
+/// and for so many at most, whatever the grid is.
+const FAR: u64 = 8 << 30;
 /// What begins so near to where a chunk begins has it from its beginning.
 const NEAR: u64 = 4096;
 /// So many chunks behind one that is used for something new are fetched with it: memory is taken upwards.
@@ -122,7 +124,7 @@ impl Chunks {
         };
         want(first);
         let of_block = if launch.is_product { TILE } else { BLOCK };
-        let reach = LONG.max(launch.blocks.saturating_mul(of_block));
+        let reach = LONG.max(launch.blocks.saturating_mul(of_block)).min(FAR);
         let mut end = places.end(first);
         while is_last && end.saturating_sub(address) < reach {
             let Some(next) = places.find(end) else { break };
@@ -139,7 +141,12 @@ impl Chunks {
             if is_used {
                 break;
             }
-            end = places.end(next);
+            let behind = places.end(next);
+            // A chunk that is mapped twice leads back.
+            if behind <= end {
+                break;
+            }
+            end = behind;
         }
         if let Some(fresh) = fresh {
             self.go_on(fresh, places, wanted);
@@ -324,5 +331,63 @@ mod tests {
         assert_eq!(chunks.distance(0, 1001), 300);
         assert!(chunks.begin(1002, 650));
         assert_eq!(chunks.distance(0, 1002), 2 * 20 + 1002);
+    }
+
+    /// A chunk that is mapped at two places side by side (a ring), the upper one first: its end is where it begins again.
+    struct Ring(std::cell::Cell<u32>);
+
+    impl Places for Ring {
+        fn find(&self, address: u64) -> Option<u32> {
+            let place = address.checked_sub(BASE)? / CHUNK;
+            [0, 1, 1].get(usize::try_from(place).unwrap()).copied()
+        }
+
+        fn end(&self, chunk: u32) -> u64 {
+            self.0.set(self.0.get() + 1);
+            assert!(self.0.get() < 100_000, "it never ends");
+            // As `Chunk::map` notes it: of the mapping that was made last.
+            BASE + u64::from(chunk + 1) * CHUNK
+        }
+
+        fn is_on_host(&self, _: u32) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_ring_behind_a_tensor_has_an_end() {
+        let mut chunks = chunks(1000);
+        chunks.name((at(0, 10), Some(200)), launch(1001), &Ring(std::cell::Cell::new(0)), &mut Wanted::default());
+    }
+
+    /// What `Chunk::drop` leaves behind of a number: a chunk that is gone counts as one of the device.
+    #[test]
+    fn a_chunk_that_is_gone_is_not_on_the_device() {
+        let rig = crate::rig::rig(256 << 20, 256 << 20);
+        let gone = rig.chunk(2 << 20, 1);
+        let number = gone.number;
+        let on_host = rig.chunk(2 << 20, 1);
+        let host_number = on_host.number;
+        rig.exchange(&[std::sync::Arc::clone(&on_host)], &[]);
+        let mut chunks = chunks(1000);
+        let here = crate::swap::reuse::Here;
+        let mut wanted = Wanted::default();
+        let address = on_host.inner().address.unwrap().0 as u64;
+        chunks.name((address, Some(3)), launch(1000), &here, &mut wanted);
+        let address = gone.inner().address.unwrap().0 as u64;
+        chunks.name((address, Some(3)), launch(1000), &here, &mut wanted);
+        for chunk in [gone, on_host] {
+            rig.unmap(&chunk);
+            drop(chunk);
+        }
+        chunks.begin(1000, 320);
+        let mut wanted = Wanted::default();
+        chunks.due(&here, &mut wanted);
+        let latest = chunks.latest(&here, 1_000_000);
+        assert_eq!(
+            (wanted.numbers().contains(&host_number), here.is_on_device(number), latest),
+            (false, false, 0),
+            "due though gone, on the device though gone, and used last of all"
+        );
     }
 }
