@@ -94,7 +94,7 @@ fn what_steps_use_that_are_alike_comes_and_goes_and_nothing_is_lost() {
 }
 
 #[test]
-fn what_leaves_is_copied_ahead_whatever_the_program_does_meanwhile() {
+fn what_leaves_may_be_copied_ahead_whatever_the_program_does_meanwhile() {
     let rig = Rig::new();
     std::fs::write(rig.path("kernels"), KERNELS).unwrap();
     let settings = [("GPUHEAP_BUDGET", (160 * MIB).to_string()), ("GPUHEAP_SPILL", (256 * MIB).to_string())];

@@ -100,7 +100,8 @@ static void repeats(const char *path) {
             if (CALL(cuStreamEndCapture, cuStreamEndCapture, (ptr, ptr *), stream, &graph)) exit(16);
         }
         clock_gettime(CLOCK_MONOTONIC, &now);
-        if (!is_ahead && happened("found the same") > 0) {
+        /* Whether a plan is followed that long is a matter of times, which mean little here. */
+        if (!is_ahead && (happened("found the same") > 0 || now.tv_sec - begun.tv_sec >= 10)) {
             is_ahead = 1;
             begun = now;
             puts("ahead");
