@@ -110,6 +110,10 @@ pub const ALLOCATION_PINNED: u32 = 1;
 pub const HANDLE_FILE_DESCRIPTOR: u32 = 1;
 /// A handle that can be passed on to other machines.
 pub const HANDLE_FABRIC: u32 = 8;
+/// A stream that does not wait for the default stream.
+pub const STREAM_NON_BLOCKING: u32 = 1;
+/// An event without a time, which costs less.
+pub const EVENT_NO_TIMES: u32 = 2;
 /// No access.
 pub const ACCESS_NONE: u32 = 0;
 /// Reading.

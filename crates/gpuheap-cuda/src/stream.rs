@@ -7,11 +7,6 @@ use crate::error::Error;
 use crate::library::check;
 use crate::raw::{self, Code, DevicePtr};
 
-/// Streams that do not wait for the default stream.
-const NON_BLOCKING: u32 = 1;
-/// Events without times, which cost less.
-const NO_TIMES: u32 = 2;
-
 /// A stream of its own, which does not wait for the default stream. It is finished before it is dropped.
 #[derive(Debug)]
 pub struct Stream {
@@ -25,7 +20,7 @@ impl Stream {
         let _current = context.enter()?;
         let mut handle = raw::Stream::NULL;
         // SAFETY: `handle` outlives the call.
-        check("cuStreamCreate", unsafe { (context.api().cuStreamCreate)(&raw mut handle, NON_BLOCKING) })?;
+        check("cuStreamCreate", unsafe { (context.api().cuStreamCreate)(&raw mut handle, raw::STREAM_NON_BLOCKING) })?;
         Ok(Self { context: context.clone(), handle })
     }
 
@@ -118,7 +113,7 @@ impl Event {
     pub fn new(context: &Context, times: bool) -> Result<Self, Error> {
         let _current = context.enter()?;
         let mut handle = raw::Event::NULL;
-        let flags = if times { 0 } else { NO_TIMES };
+        let flags = if times { 0 } else { raw::EVENT_NO_TIMES };
         // SAFETY: `handle` outlives the call.
         check("cuEventCreate", unsafe { (context.api().cuEventCreate)(&raw mut handle, flags) })?;
         Ok(Self { context: context.clone(), handle })

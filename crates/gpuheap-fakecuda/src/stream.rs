@@ -12,9 +12,6 @@ use crate::space::Reach;
 use crate::state::{Event, lock, ready};
 use crate::work::{self, Kind, Work};
 
-const NON_BLOCKING: u32 = 1;
-const NO_TIMES: u32 = 2;
-
 /// A function of the program that a stream calls.
 type HostFunction = extern "C" fn(*mut c_void);
 /// The same in its older form: with the stream and what went wrong.
@@ -43,7 +40,7 @@ exports! {
         let mut state = ready()?;
         let context = state.current()?;
         let handle = state.handle();
-        let timed = flags & NO_TIMES == 0;
+        let timed = flags & raw::EVENT_NO_TIMES == 0;
         state.events.insert(handle, Event { context, timed, recorded: None, reached: None });
         give(event, raw::Event(handle))
     }
@@ -122,7 +119,7 @@ stream_exports! {
     fn cuStreamGetFlags / cuStreamGetFlags_ptsz [thread] (stream: raw::Stream, flags: Out<'_, c_uint>) {
         let mut state = ready()?;
         let stream = state.stream(stream, thread)?;
-        give(flags, if state.streams[&stream].kind == Kind::NonBlocking { NON_BLOCKING } else { 0 })
+        give(flags, if state.streams[&stream].kind == Kind::NonBlocking { raw::STREAM_NON_BLOCKING } else { 0 })
     }
 
     fn cuStreamGetPriority / cuStreamGetPriority_ptsz [thread] (stream: raw::Stream, priority: Out<'_, c_int>) {
@@ -228,12 +225,12 @@ fn write_value(stream: raw::Stream, thread: bool, address: usize, value: Vec<u8>
 }
 
 fn create(out: Out<'_, raw::Stream>, flags: u32, priority: i32) -> Done {
-    if flags & !NON_BLOCKING != 0 {
+    if flags & !raw::STREAM_NON_BLOCKING != 0 {
         return Err(Code::INVALID_VALUE);
     }
     let mut state = ready()?;
     let context = state.current()?;
-    let kind = if flags == NON_BLOCKING { Kind::NonBlocking } else { Kind::Blocking };
+    let kind = if flags == raw::STREAM_NON_BLOCKING { Kind::NonBlocking } else { Kind::Blocking };
     let handle = state.add_stream(context, kind, priority.clamp(-5, 0));
     give(out, raw::Stream(handle))
 }

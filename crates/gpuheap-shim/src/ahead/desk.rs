@@ -15,8 +15,6 @@ use crate::moving::Moving;
 use crate::origin::Origin;
 use crate::sleep::can_move;
 
-/// Streams that do not wait for the default stream.
-const NON_BLOCKING: u32 = 1;
 /// What waits is allowed although somebody records a graph: it is about a stream that nobody records.
 const RELAXED: u32 = 2;
 
@@ -64,7 +62,7 @@ impl Desk {
         let same = Same::load(api, MOST)?;
         let mut stream = Stream::NULL;
         // SAFETY: `stream` outlives the call.
-        let made = check("cuStreamCreate", unsafe { (api.cuStreamCreate)(&raw mut stream, NON_BLOCKING) });
+        let made = check("cuStreamCreate", unsafe { (api.cuStreamCreate)(&raw mut stream, raw::STREAM_NON_BLOCKING) });
         if let Err(error) = made {
             same.unload(api);
             return Err(error);

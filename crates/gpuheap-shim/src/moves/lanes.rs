@@ -7,16 +7,11 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use gpuheap_cuda::raw::{Context, DeviceId, Event, Stream};
+use gpuheap_cuda::raw::{self, Context, DeviceId, Event, Stream};
 use gpuheap_cuda::{Api, Error, check};
 
 use super::AHEAD;
 use crate::state::lock;
-
-/// Streams that do not wait for the default stream.
-const NON_BLOCKING: u32 = 1;
-/// Events without times, which cost less.
-const NO_TIMES: u32 = 2;
 
 /// Streams and events of a context. Their owner sees to it that they are given back or destroyed.
 #[derive(Debug)]
@@ -67,11 +62,11 @@ impl Lanes {
     fn fill(&mut self, api: &Api) -> Result<(), Error> {
         for stream in [&mut self.outward, &mut self.inward] {
             // SAFETY: `stream` outlives the call.
-            check("cuStreamCreate", unsafe { (api.cuStreamCreate)(stream, NON_BLOCKING) })?;
+            check("cuStreamCreate", unsafe { (api.cuStreamCreate)(stream, raw::STREAM_NON_BLOCKING) })?;
         }
         for event in &mut self.events {
             // SAFETY: `event` outlives the call.
-            check("cuEventCreate", unsafe { (api.cuEventCreate)(event, NO_TIMES) })?;
+            check("cuEventCreate", unsafe { (api.cuEventCreate)(event, raw::EVENT_NO_TIMES) })?;
         }
         Ok(())
     }

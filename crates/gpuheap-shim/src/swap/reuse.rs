@@ -69,7 +69,6 @@ pub(super) struct Reuse {
     /// The launch before which the program waited for the device last, and by what that was told.
     rest: u64,
     told: u64,
-    is_aligned: bool,
     /// Whether more is used in this round than could be asked for at once.
     is_more: bool,
     /// Whether there was nothing that could have made room, in this round.
@@ -85,7 +84,6 @@ impl Reuse {
             launches: 0,
             rest: 0,
             told: 0,
-            is_aligned: false,
             is_more: false,
             is_refused: false,
         }
@@ -93,11 +91,11 @@ impl Reuse {
 
     /// Whether it is known what is used next.
     pub(super) fn is_aligned(&self) -> bool {
-        self.is_aligned
+        self.alignment.distance().is_some()
     }
 
-    /// A launch is about to be made on a grid of so many blocks, which reads its operands so many times. Adds what is on the host and should not be. `rest`
-    /// changes when the program waits for the device.
+    /// A launch is about to be made on a grid of so many blocks, which reads its operands so many times. Adds what is on the
+    /// host and should not be. `rest` changes when the program waits for the device.
     pub(super) fn launched(
         &mut self,
         function: Function,
@@ -112,7 +110,6 @@ impl Reuse {
             (self.rest, self.told) = (number, rest);
         }
         let distance = self.alignment.launched(number, function.0 as u64, addresses);
-        self.is_aligned = distance.is_some();
         if let Some(step) = distance {
             let begins = self.chunks.begin(number, step);
             if begins || self.is_more {
@@ -132,9 +129,12 @@ impl Reuse {
                 self.chunks.name((*address, again), launch, &Here, wanted);
             }
         }
-        if self.is_refused && self.is_aligned {
+        if distance.is_none() || wanted.is_empty() {
+            return;
+        }
+        if self.is_refused {
             *wanted = Wanted::default();
-        } else if self.is_aligned && !wanted.is_empty() {
+        } else {
             let latest = self.chunks.latest(&Here, number);
             wanted.retain(|chunk| self.chunks.distance(chunk, number) < latest);
         }
@@ -160,16 +160,27 @@ impl Reuse {
 mod tests {
     use super::*;
 
+    const BYTES: u64 = 2 << 20;
+
+    /// Where a chunk is: each has a gap behind it.
+    fn at(chunk: u64) -> u64 {
+        0x3_0000_0000 + chunk * 2 * BYTES
+    }
+
+    /// So many chunks, of which the first are on the host.
+    fn chunks(count: u32, on_host: u32) {
+        for number in 0..count {
+            let start = at(u64::from(number));
+            assert!(CHUNKS.set(start, BYTES, number));
+            TEMPERATURE.ends_at(number, start + BYTES);
+            TEMPERATURE.on_host(number, number < on_host);
+        }
+    }
+
     /// Sixty chunks on the host that the first launch of each step uses, and nothing can make room for them.
     #[test]
     fn what_was_refused_is_not_asked_for_at_each_launch() {
-        const BYTES: u64 = 2 << 20;
-        let at = |chunk: u64| 0x3_0000_0000 + chunk * 2 * BYTES;
-        for number in 0..70_u32 {
-            assert!(CHUNKS.set(at(u64::from(number)), BYTES, number));
-            TEMPERATURE.ends_at(number, at(u64::from(number)) + BYTES);
-            TEMPERATURE.on_host(number, number < 60);
-        }
+        chunks(70, 60);
         let many: Vec<u64> = (0..60).map(at).collect();
         let mut reuse = Reuse::new();
         let mut asked = [0; 6];
@@ -194,12 +205,7 @@ mod tests {
     /// As states of an optimizer are.
     #[test]
     fn what_is_used_once_a_step_is_expected_in_the_next() {
-        const BYTES: u64 = 2 << 20;
-        let at = |chunk: u64| 0x3_0000_0000 + chunk * 2 * BYTES;
-        for number in 0..40_u32 {
-            assert!(CHUNKS.set(at(u64::from(number)), BYTES, number));
-            TEMPERATURE.ends_at(number, at(u64::from(number)) + BYTES);
-        }
+        chunks(40, 0);
         let mut reuse = Reuse::new();
         let mut found = Vec::new();
         for turn in 0..6 {

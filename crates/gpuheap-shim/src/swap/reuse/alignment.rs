@@ -56,6 +56,11 @@ impl Alignment {
         self.distance
     }
 
+    /// That distance, as the last launch left it.
+    pub(super) fn distance(&self) -> Option<u64> {
+        self.distance
+    }
+
     fn count(&mut self, vote: u64, launch: u64) {
         if self.distance == Some(vote) {
             (self.agreeing, self.agreed) = (0, launch);
