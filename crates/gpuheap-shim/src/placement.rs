@@ -55,6 +55,7 @@ static FEEDBACK: Mutex<Feedback<Vec<(DeviceId, Undo)>>> = Mutex::new(Feedback::n
 
 /// Something was put on the host: from now on launches are looked at.
 pub(crate) fn watch() {
+    swap::spilled();
     if !WATCHING.swap(true, Ordering::Relaxed) {
         swap::watch();
         LAST.store(now(), Ordering::Relaxed);

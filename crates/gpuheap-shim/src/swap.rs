@@ -7,8 +7,8 @@
 //! but the time: what a kernel uses and is not on the device is read from the host, where it is.
 //!
 //! Of programs without a period (sequences of other lengths each time) chunks are fetched when kernels want them
-//! ([`demand`]), by when they are used again if their steps are alike ([`reuse`]); where a period is known and no plan is
-//! worth it, chunks stay where [`crate::placement`] puts them.
+//! ([`demand`]), by when they are used again if their steps are alike ([`reuse`]). Where a period is known and it is not
+//! worth it that chunks come and go, the plan is where they stay; [`crate::placement`] finds places without a plan.
 
 mod demand;
 mod extents;
@@ -29,6 +29,7 @@ use self::extents::Range;
 use self::follow::{Following, Step, Trial};
 use self::reuse::Reuse;
 use self::rounds::{Entry, Schedule};
+use self::schedule::Usage;
 use self::sequence::{Period, Sequence};
 use crate::chunks::{Backing, Chunk};
 use crate::sleep::by_device;
@@ -58,15 +59,18 @@ static FOLLOWS: AtomicBool = AtomicBool::new(false);
 /// Whether chunks are fetched that kernels want: of a program of which no period is known.
 static FETCHES: AtomicBool = AtomicBool::new(true);
 
-/// How long nothing is tried after a plan that was of no use; each time twice as long.
-const FIRST_PAUSE: Duration = Duration::from_secs(20);
-const LAST_PAUSE: Duration = Duration::from_secs(1200);
+/// Whether there is something on the host that was put there after the last plan was made.
+static IS_STALE: AtomicBool = AtomicBool::new(false);
+
+/// How long nothing is tried after a plan that was of no use, and after one that did not know of all memory.
+static USELESS: Pauses = Pauses::from(Duration::from_secs(20));
+static STALE: Pauses = Pauses::from(Duration::from_secs(1));
 /// Periods are at least that many launches long: shorter ones are taken several times.
 const LEAST: usize = 256;
 /// A plan has to save that much of a period.
 const WORTH: f64 = 0.05;
-/// And it must not cost more than so much of what the best places cost in which all chunks stay: those are found with what
-/// is measured ([`crate::placement`]) and not with what is planned.
+/// One by which chunks come and go must not cost more than so much of the best in which all stay where they are: what moves
+/// cost, and which of them there have to be, is less certain than what it costs to stay.
 const BEYOND: f64 = 0.5;
 /// Seconds a byte of a move: the copy, and the mappings, which take longer for the host's memory. Measured on an H200 in
 /// pieces of 20 MiB, in steps of BERT-large within 12 GiB: one that goes and one that comes take 0.95 ms, and 0.46 ms if
@@ -78,6 +82,25 @@ const PIECE: f64 = (20 << 20) as f64;
 /// So much of what is there stays free, for what comes while something goes: a part, and bytes at most.
 const SLACK: (u64, u64) = (32, 512 << 20);
 
+/// Each twice as long as the one before.
+struct Pauses {
+    first: Duration,
+    before: AtomicU32,
+}
+
+impl Pauses {
+    const LAST: Duration = Duration::from_secs(1200);
+
+    const fn from(first: Duration) -> Self {
+        Self { first, before: AtomicU32::new(0) }
+    }
+
+    fn next(&self) -> Duration {
+        let before = self.before.fetch_add(1, Ordering::Relaxed);
+        self.first.saturating_mul(2_u32.saturating_pow(before)).min(Self::LAST)
+    }
+}
+
 /// What is to be done before the launch that is about to be made.
 pub(crate) enum Due {
     /// A round begins.
@@ -86,6 +109,11 @@ pub(crate) enum Due {
     Halfway(Arc<Schedule>, usize),
     /// Chunks on the host are wanted.
     Demand(Wanted),
+}
+
+/// Something was put on the host of which no plan knows.
+pub(crate) fn spilled() {
+    IS_STALE.store(true, Ordering::Relaxed);
 }
 
 /// Something is on the host from now on.
@@ -150,6 +178,11 @@ pub(crate) fn launched(
         }
         Mode::Following(following) => match following.launched(signature) {
             Step::On => None,
+            Step::Round(0) if IS_STALE.load(Ordering::Relaxed) => {
+                give_up(&mut mode, STALE.next());
+                FETCHES.store(true, Ordering::Relaxed);
+                None
+            }
             Step::Round(round) => Some(Due::Round(following.schedule(), round)),
             Step::Halfway(round) => Some(Due::Halfway(following.schedule(), round)),
             Step::Lost => {
@@ -158,7 +191,7 @@ pub(crate) fn launched(
                 None
             }
             Step::Useless => {
-                give_up(&mut mode, next_pause());
+                give_up(&mut mode, USELESS.next());
                 // It was faster without.
                 FETCHES.store(true, Ordering::Relaxed);
                 None
@@ -182,16 +215,9 @@ pub(crate) fn carry_out(state: &'static State, due: &Due) {
         if let Mode::Following(following) = &mut *mode
             && following.failed()
         {
-            give_up(&mut mode, next_pause());
+            give_up(&mut mode, USELESS.next());
         }
     }
-}
-
-/// How long to wait after a plan that was of no use.
-fn next_pause() -> Duration {
-    static BEFORE: AtomicU32 = AtomicU32::new(0);
-    let before = BEFORE.fetch_add(1, Ordering::Relaxed);
-    FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(before)).min(LAST_PAUSE)
 }
 
 fn give_up(mode: &mut Mode, pause: Duration) {
@@ -230,7 +256,7 @@ fn begin(planned: Option<Following>) {
             *mode = Mode::Following(Box::new(following));
             FOLLOWS.store(true, Ordering::Relaxed);
         }
-        None => give_up(&mut mode, next_pause()),
+        None => give_up(&mut mode, USELESS.next()),
     }
 }
 
@@ -238,8 +264,8 @@ fn begin(planned: Option<Following>) {
 fn plan(state: &'static State, period: &Period) -> Option<Following> {
     // What ends in an exported function here is this library's own.
     let _inside = crate::depth::Inside::enter();
-    let mut entries = Vec::new();
-    let (mut now, mut then, mut staying) = (0.0, 0.0, 0.0);
+    IS_STALE.store(false, Ordering::Relaxed);
+    let (mut now, mut moves, mut stays) = (0.0, Rows::default(), Rows::default());
     for (device, chunks) in by_device(|backing| matches!(backing, Backing::Device(_) | Backing::Host(_))) {
         let mut placed: Vec<(Range, Arc<Chunk>)> = chunks.into_iter().filter_map(placed).collect();
         placed.sort_unstable_by_key(|(range, _)| range.start);
@@ -251,19 +277,31 @@ fn plan(state: &'static State, period: &Period) -> Option<Following> {
         let here: u64 = placed.iter().filter(|(_, chunk)| !chunk.is_spilled()).map(|(range, _)| range.bytes).sum();
         let place = devices::place(Some(device));
         let Some(free) = state.ledger.room(place) else { continue };
-        let capacity = (here + free).saturating_sub(slack(here + free));
-        let plan = schedule::plan(&usages, capacity as f64);
-        let stays = |chunk: &Chunk| if chunk.is_spilled() { 0 } else { schedule::Row::MAX };
-        now += usages.iter().zip(&placed).map(|(usage, (_, chunk))| usage.cost(stays(chunk))).sum::<f64>();
-        then += plan.cost;
-        staying += schedule::staying(&usages, capacity as f64);
-        let rows = usages.iter().zip(plan.rows);
-        entries.extend(placed.iter().zip(rows).map(|((_, chunk), (usage, row))| Entry::new(chunk, row, usage.used())));
+        let room = here + free;
+        let is_here = |chunk: &Chunk| if chunk.is_spilled() { 0 } else { schedule::Row::MAX };
+        now += usages.iter().zip(&placed).map(|(usage, (_, chunk))| usage.cost(is_here(chunk))).sum::<f64>();
+        moves.add(&placed, &usages, schedule::plan(&usages, room.saturating_sub(slack(room)) as f64));
+        stays.add(&placed, &usages, schedule::staying(&usages, room as f64));
     }
-    let saved = now - then;
-    let trial = Trial::new(period.seconds);
-    (saved > WORTH * period.seconds && then < BEYOND * staying)
-        .then(|| Following::new(period, Schedule::new(entries), trial))
+    let best = if moves.cost < BEYOND * stays.cost { moves } else { stays };
+    let is_worth_it = now - best.cost > WORTH * period.seconds;
+    is_worth_it.then(|| Following::new(period, Schedule::new(best.entries), Trial::new(period.seconds)))
+}
+
+/// A plan for all devices, and what it costs in seconds a period.
+#[derive(Default)]
+struct Rows {
+    entries: Vec<Entry>,
+    cost: f64,
+}
+
+impl Rows {
+    fn add(&mut self, placed: &[(Range, Arc<Chunk>)], usages: &[Usage], plan: schedule::Plan) {
+        let rows = usages.iter().zip(plan.rows);
+        let entries = placed.iter().zip(rows).map(|((_, chunk), (usage, row))| Entry::new(chunk, row, usage.used()));
+        self.entries.extend(entries);
+        self.cost += plan.cost;
+    }
 }
 
 fn placed(chunk: Arc<Chunk>) -> Option<(Range, Arc<Chunk>)> {

@@ -1,5 +1,6 @@
 //! Carrying a plan out: at the beginning of a round chunks change places, all at once, while nothing runs.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -32,7 +33,13 @@ impl Entry {
 }
 
 /// Where chunks are in each round.
-pub(crate) struct Schedule(Vec<Entry>);
+pub(crate) struct Schedule {
+    entries: Vec<Entry>,
+    /// The rounds at whose beginnings something moves.
+    moves: Row,
+    /// Whether all was in its place when that was last looked at.
+    is_in_place: AtomicBool,
+}
 
 /// What goes and what comes, on one device.
 #[derive(Default)]
@@ -44,15 +51,25 @@ struct Changes {
 impl Schedule {
     /// The chunks of a device one after the other.
     pub(crate) fn new(entries: Vec<Entry>) -> Self {
-        Self(entries)
+        let moves = entries.iter().fold(0, |moves, entry| moves | (entry.row ^ entry.row.rotate_left(1)));
+        Self { entries, moves, is_in_place: AtomicBool::new(false) }
     }
 
     /// Makes it as it is planned for a round. What is not as expected is left as it is.
     pub(crate) fn carry_out(&self, state: &'static State, round: usize) -> Result<(), Busy> {
         let Some(moving) = moving::get() else { return Ok(()) };
+        // Now and then that is looked at nevertheless: somebody else may have moved some.
+        if self.has_nothing_to_do(round) && round > 0 {
+            return Ok(());
+        }
+        self.is_in_place.store(false, Ordering::Relaxed);
         // Somebody else moves memory, or the process is about to sleep: the next round will do.
         let Some(mut turn) = quiet::try_turn(&state.turn) else { return Ok(()) };
-        if phase(state) != Phase::Running || self.misplaced(round, |_| true).next().is_none() {
+        if phase(state) != Phase::Running {
+            return Ok(());
+        }
+        if self.misplaced(round, |_| true).next().is_none() {
+            self.is_in_place.store(true, Ordering::Relaxed);
             return Ok(());
         }
         let closed = quiet::settle(moving, state, &mut turn, SETTLE)?;
@@ -70,6 +87,9 @@ impl Schedule {
     /// round what it does not use, and in its middle the rest.
     pub(crate) fn prepare(&self, state: &'static State, round: usize, is_begun: bool) {
         let Some(moving) = moving::get() else { return };
+        if self.has_nothing_to_do((round + 1) % ROUNDS) {
+            return;
+        }
         let is_used = |entry: &&Entry| (entry.used >> round & 1 == 1) == is_begun;
         let going = self.misplaced((round + 1) % ROUNDS, is_used).filter(|(_, _, comes)| !comes);
         let going = going.map(|(_, chunk, _)| chunk);
@@ -77,6 +97,11 @@ impl Schedule {
         if !going.is_empty() {
             ahead::prepare(state, &going);
         }
+    }
+
+    /// Whether all is where it was planned to be, and nothing moves at the beginning of that round.
+    fn has_nothing_to_do(&self, round: usize) -> bool {
+        self.is_in_place.load(Ordering::Relaxed) && self.moves >> round & 1 == 0
     }
 
     /// What is not as it is planned for a round, by device.
@@ -99,7 +124,7 @@ impl Schedule {
         round: usize,
         which: impl Fn(&&Entry) -> bool,
     ) -> impl Iterator<Item = (DeviceId, Arc<Chunk>, bool)> {
-        self.0.iter().filter(which).filter_map(move |entry| {
+        self.entries.iter().filter(which).filter_map(move |entry| {
             let chunk = entry.chunk.upgrade()?;
             let is_wanted = entry.row >> round & 1 == 1;
             let is_here = {
