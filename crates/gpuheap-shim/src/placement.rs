@@ -85,7 +85,7 @@ pub(crate) fn graph_launched(graph: GraphExec) -> Option<Due> {
             wanted.add(chunk);
         }
         if !follows {
-            TEMPERATURE.go_on(chunk, launch, &CHUNKS);
+            TEMPERATURE.go_on(chunk, (launch, *times), &CHUNKS, |next| wanted.add(next));
         }
     }
     swap::launched(Function(graph.0), ([0; 3], 1), &uses.addresses, wanted)
@@ -122,7 +122,7 @@ fn note(arguments: Arguments, grid: [u32; 3]) -> Option<Due> {
     if !swap::follows() {
         for address in addresses {
             let Some(chunk) = CHUNKS.find(*address) else { continue };
-            TEMPERATURE.go_on(chunk, launch, &CHUNKS);
+            TEMPERATURE.go_on(chunk, (launch, times), &CHUNKS, |next| wanted.add(next));
         }
     }
     swap::launched(arguments.function, (grid, times), addresses, wanted)

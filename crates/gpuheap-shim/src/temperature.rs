@@ -139,9 +139,16 @@ impl Temperature {
     }
 
     /// Follows a tensor from a chunk that a launch touches through those behind it in which no launch of late named an
-    /// address: it may use them as well.
+    /// address: it may use them as well, and reads them as often. `wanted` is told those on the host that it would pay to
+    /// move.
     #[inline]
-    pub(crate) fn go_on(&self, first: u32, launch: u64, ranges: &Ranges) {
+    pub(crate) fn go_on(
+        &self,
+        first: u32,
+        (launch, times): (u64, u32),
+        ranges: &Ranges,
+        mut wanted: impl FnMut(u32),
+    ) {
         let recent = self.rest.load(Ordering::Relaxed).max(launch.saturating_sub(UNNAMED));
         let mut number = first;
         for _ in 0..LONG {
@@ -149,7 +156,9 @@ impl Temperature {
             let Some(chunk) = self.chunk(next).filter(|chunk| chunk.last.load(Ordering::Relaxed) < recent) else {
                 break;
             };
-            chunk.used.store(launch, Ordering::Relaxed);
+            if chunk.read(launch, times) {
+                wanted(next);
+            }
             number = next;
         }
     }
