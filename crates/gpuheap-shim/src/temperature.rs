@@ -142,13 +142,7 @@ impl Temperature {
     /// address: it may use them as well, and reads them as often. `wanted` is told those on the host that it would pay to
     /// move.
     #[inline]
-    pub(crate) fn go_on(
-        &self,
-        first: u32,
-        (launch, times): (u64, u32),
-        ranges: &Ranges,
-        mut wanted: impl FnMut(u32),
-    ) {
+    pub(crate) fn go_on(&self, first: u32, (launch, times): (u64, u32), ranges: &Ranges, mut wanted: impl FnMut(u32)) {
         let recent = self.rest.load(Ordering::Relaxed).max(launch.saturating_sub(UNNAMED));
         let mut number = first;
         for _ in 0..LONG {

@@ -4,6 +4,7 @@
 //! its signature was last met; where most launches of a stretch as long as a step were met the same number of launches
 //! ago, that number is the period. Layers of a network repeat as well, but with other addresses.
 
+use std::ops::Range;
 use std::time::Instant;
 
 /// One launch.
@@ -123,9 +124,14 @@ impl Sequence {
 impl Period {
     /// The addresses of a launch.
     pub(crate) fn uses(&self, launch: usize) -> &[u64] {
+        &self.uses[self.places(launch)]
+    }
+
+    /// Where those are among the addresses of all launches.
+    pub(crate) fn places(&self, launch: usize) -> Range<usize> {
         let first = self.launches[launch].first as usize;
         let end = self.launches.get(launch + 1).map_or(self.uses.len(), |next| next.first as usize);
-        &self.uses[first..end]
+        first..end
     }
 
     #[cfg(test)]
