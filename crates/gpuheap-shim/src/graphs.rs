@@ -19,7 +19,7 @@ use crate::parameters::KERNELS;
 use crate::passes::{self, PASSES};
 use crate::ranges::CHUNKS;
 use crate::state::{self, lock};
-use crate::touched::{Arguments, touched};
+use crate::touched::{Arguments, is_of_tensor, touched};
 use crate::{moving, real};
 
 /// So deep graphs are looked into that are nodes of graphs.
@@ -200,6 +200,9 @@ fn of_kernel(
     let times = passes::of_grid(PASSES.of(function.0, is_product), grid);
     let arguments = Arguments { function, parameters, extra };
     let add = |_, address| {
+        if !is_of_tensor(address, &CHUNKS) {
+            return;
+        }
         let sum = found.entry(address).or_insert(0);
         *sum = sum.saturating_add(times);
     };

@@ -27,7 +27,7 @@ use crate::sleep::{by_device, mover, phase, still};
 use crate::state::{self, State, lock};
 use crate::swap::{Due, Wanted};
 use crate::temperature::TEMPERATURE;
-use crate::touched::{Arguments, touched};
+use crate::touched::{Arguments, is_of_tensor, touched};
 use crate::{devices, graphs, quiet, real, swap};
 
 /// How long launches are counted before chunks are compared again.
@@ -107,6 +107,9 @@ fn note(arguments: Arguments, grid: [u32; 3]) -> Option<Due> {
     let mut addresses = [const { MaybeUninit::<u64>::uninit() }; ADDRESSES];
     let (mut count, mut wanted) = (0, Wanted::default());
     let touch = |chunk, address| {
+        if !is_of_tensor(address, &CHUNKS) {
+            return;
+        }
         if TEMPERATURE.touch(chunk, launch, address, times) {
             wanted.add(chunk);
         }

@@ -30,7 +30,7 @@ use self::follow::{Following, Step, Trial};
 use self::reuse::Reuse;
 use self::rounds::{Entry, Schedule};
 use self::schedule::Usage;
-use self::sequence::{Period, Sequence};
+use self::sequence::{Call, Period, Sequence};
 use crate::chunks::{Backing, Chunk};
 use crate::sleep::by_device;
 use crate::state::{State, lock};
@@ -151,11 +151,11 @@ pub(crate) fn launched(
     mut wanted: Wanted,
 ) -> Option<Due> {
     let fetches = FETCHES.load(Ordering::Relaxed);
+    let blocks = grid.iter().fold(1_u64, |blocks, size| blocks.saturating_mul(u64::from(*size)));
     if fetches
         && let Ok(mut reuse) = REUSE.try_lock()
         && let Some(reuse) = &mut *reuse
     {
-        let blocks = grid.iter().fold(1_u64, |blocks, size| blocks.saturating_mul(u64::from(*size)));
         reuse.launched(function, (blocks, passes), addresses, TEMPERATURE.rest(), &mut wanted);
     }
     let demand = |wanted: Wanted| (fetches && !wanted.is_empty()).then_some(Due::Demand(wanted));
@@ -168,7 +168,8 @@ pub(crate) fn launched(
     let signature = addresses.iter().fold(kind, |signature, address| mixed(signature, *address));
     match &mut *mode {
         Mode::Watching(sequence) => {
-            if sequence.note(signature, kind, passes, addresses) {
+            let call = Call { kind, function: function.0 as u64, blocks, passes };
+            if sequence.note(signature, call, addresses) {
                 let Mode::Watching(sequence) = std::mem::replace(&mut *mode, Mode::Planning) else { return None };
                 *mode = Mode::Found(sequence);
                 drop(mode);

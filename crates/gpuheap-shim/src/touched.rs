@@ -86,6 +86,20 @@ pub(crate) unsafe fn touched(
     kernels.with(arguments.function.0, parameter, look).is_some()
 }
 
+/// Whether a number that is an address in a chunk is one: that of a tensor. Expandable segments begin at 0x3'0000'0000, so
+/// two small integers side by side, sizes and strides, often lead there as well. Tensors are aligned to more than numbers
+/// are, but for a few views; and of 65,536 of them one begins where the lower half is as small as such a number. Only where
+/// memory begins is it often nothing at all.
+#[inline]
+pub(crate) fn is_of_tensor(address: u64, chunks: &Ranges) -> bool {
+    let lower = address & u64::from(u32::MAX);
+    let begins = || lower == 0 && address.checked_sub(1).is_none_or(|before| chunks.find(before).is_none());
+    address.is_multiple_of(ALIGNED) && (lower >= SMALL || begins())
+}
+
+const ALIGNED: u64 = 16;
+const SMALL: u64 = 1 << 16;
+
 /// Places that were told last are not told again: so many are remembered.
 const TOLD: usize = 16;
 /// What is within 512 bytes is one place: allocators align to that.
@@ -324,5 +338,17 @@ mod tests {
         let empty = Box::new(Ranges::new());
         // SAFETY: as above.
         assert!(unsafe { touched(arguments, (&KERNELS, &empty), |_| unreachable!(), |_, _| unreachable!()) });
+    }
+
+    #[test]
+    fn small_numbers_side_by_side_are_no_tensors() {
+        let chunks = Ranges::new();
+        assert!(chunks.set(4 << 32, 8 << 20, 1) && chunks.set((5 << 32) - (8 << 20), 16 << 20, 2));
+        for number in [4 << 32 | 1, 4 << 32 | 128, 5 << 32, 4 << 32 | 0x12_3457] {
+            assert!(!is_of_tensor(number, &chunks), "{number:x}");
+        }
+        for tensor in [4 << 32, 4 << 32 | 0x12_3400, (5 << 32) - (8 << 20)] {
+            assert!(is_of_tensor(tensor, &chunks), "{tensor:x}");
+        }
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn usages(period: &Period, chunks: &[Range]) -> Vec<Usage> {
             let first = chunks.partition_point(|chunk| chunk.end() <= *address);
             for (chunk, usage) in chunks.iter().zip(&mut all).skip(first).take_while(|(chunk, _)| chunk.start < end) {
                 let bytes = chunk.end().min(end) - chunk.start.max(*address);
-                usage.host[round] += bytes as f64 * f64::from(launch.passes) / LINK;
+                usage.host[round] += bytes as f64 * f64::from(launch.call.passes) / LINK;
             }
         }
     }
@@ -44,6 +44,7 @@ pub(crate) fn usages(period: &Period, chunks: &[Range]) -> Vec<Usage> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::swap::sequence::Call;
 
     const MIB: u64 = 1 << 20;
 
@@ -59,7 +60,9 @@ mod tests {
     fn a_tensor_goes_on_to_where_the_next_begins_or_the_memory_ends() {
         let mut chunks = chunks(4);
         chunks[3].start += 20 * MIB;
-        let period = Period::of(&[(1, 1, 1, &[0, 30 * MIB]), (2, 2, 2, &[90 * MIB, 500 * MIB])], 1.0);
+        let launches: [(u64, Call, &[u64]); 2] =
+            [(1, Call::of(1, 1), &[0, 30 * MIB]), (2, Call::of(2, 2), &[90 * MIB, 500 * MIB])];
+        let period = Period::of(&launches, 1.0);
         let found = usages(&period, &chunks);
         let all: Vec<f64> = found.iter().map(|usage| usage.host.iter().sum()).collect();
         let expected = [seconds(20), seconds(20), seconds(20), seconds(20)];

@@ -201,10 +201,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::swap::sequence::Call;
 
     fn period(length: u64) -> Period {
-        let launches: Vec<(u64, u64, u32, &[u64])> = (0..length)
-            .map(|number| (if number % 10 == 3 { 1 << 40 } else { (number + 2) << 33 }, 1, 1, &[5_u64][..]))
+        let launches: Vec<(u64, Call, &[u64])> = (0..length)
+            .map(|number| (if number % 10 == 3 { 1 << 40 } else { (number + 2) << 33 }, Call::of(1, 1), &[5_u64][..]))
             .collect();
         Period::of(&launches, 1.0)
     }

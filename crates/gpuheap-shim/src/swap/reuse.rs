@@ -23,8 +23,6 @@ use crate::temperature::{TEMPERATURE, UNNAMED};
 
 /// Rounds of a step.
 const ROUNDS: u64 = 32;
-/// Addresses of tensors are multiples of that, but for views of some; numbers that look like addresses are often not.
-const ALIGNED: u64 = 16;
 
 /// Where chunks are.
 trait Places {
@@ -120,8 +118,7 @@ impl Reuse {
         let recent = self.rest.max(number.saturating_sub(UNNAMED));
         let launch = Launch { number, blocks, is_product: passes > ONE, recent };
         self.links.begin(number);
-        let tensors = addresses.iter().filter(|address| **address % ALIGNED == 0);
-        for (place, address) in tensors.enumerate() {
+        for (place, address) in addresses.iter().enumerate() {
             // First, as what is used once a step is known by that.
             self.links.name(number, *address);
             if let Some(step) = distance {

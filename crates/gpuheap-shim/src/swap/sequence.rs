@@ -12,12 +12,22 @@ use std::time::Instant;
 pub(crate) struct Launch {
     /// Kernel, grid and addresses.
     pub(crate) signature: u64,
-    /// Kernel and grid alone: what has the same works on tensors of the same sizes.
-    pub(crate) kind: u64,
-    /// How often it reads its operands, about.
-    pub(crate) passes: u32,
+    pub(crate) call: Call,
     /// Where its addresses begin in those of all.
     first: u32,
+}
+
+/// A launch but for its arguments.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    /// Kernel and grid: what has the same works on tensors of the same sizes.
+    pub(crate) kind: u64,
+    /// The kernel.
+    pub(crate) function: u64,
+    /// Blocks of its grid; 0 if it is a graph.
+    pub(crate) blocks: u64,
+    /// How often it reads its operands, about.
+    pub(crate) passes: u32,
 }
 
 /// Launches at most, and addresses.
@@ -75,14 +85,14 @@ impl Sequence {
     }
 
     /// Notes a launch. True if it is known now how long the period is. When it is full, it begins again.
-    pub(crate) fn note(&mut self, signature: u64, kind: u64, passes: u32, addresses: &[u64]) -> bool {
+    pub(crate) fn note(&mut self, signature: u64, call: Call, addresses: &[u64]) -> bool {
         if self.launches.len() == LAUNCHES || self.uses.len() + addresses.len() > USES {
             self.clear();
         }
         let (Ok(number), Ok(first)) = (u32::try_from(self.launches.len()), u32::try_from(self.uses.len())) else {
             return false;
         };
-        self.launches.push(Launch { signature, kind, passes, first });
+        self.launches.push(Launch { signature, call, first });
         self.uses.extend_from_slice(addresses);
         let place = &mut self.last[usize::try_from(signature >> 40).unwrap_or(0) % PLACES];
         let distance = if place.0 == signature { number - place.1 } else { 0 };
@@ -135,12 +145,20 @@ impl Period {
     }
 
     #[cfg(test)]
-    pub(crate) fn of(launches: &[(u64, u64, u32, &[u64])], seconds: f64) -> Self {
+    pub(crate) fn of(launches: &[(u64, Call, &[u64])], seconds: f64) -> Self {
         let mut sequence = Sequence::new();
-        for (signature, kind, passes, addresses) in launches {
-            sequence.note(*signature, *kind, *passes, addresses);
+        for (signature, call, addresses) in launches {
+            sequence.note(*signature, *call, addresses);
         }
         Self { launches: sequence.launches, uses: sequence.uses, seconds }
+    }
+}
+
+#[cfg(test)]
+impl Call {
+    /// One that is the only of its kernel.
+    pub(crate) fn of(kind: u64, passes: u32) -> Self {
+        Self { kind, function: kind, blocks: 1, passes }
     }
 }
 
@@ -186,7 +204,7 @@ mod tests {
         let mut found = None;
         for (number, signature) in signatures.into_iter().enumerate() {
             let signature = signature.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-            if sequence.note(signature, signature >> 8, 1, &[signature, 7]) && found.is_none() {
+            if sequence.note(signature, Call::of(signature >> 8, 1), &[signature, 7]) && found.is_none() {
                 found = Some(number);
             }
         }
