@@ -78,14 +78,19 @@ pub(crate) fn graph_launched(graph: GraphExec) -> Option<Due> {
     let uses = graphs::uses(graph)?;
     let launch = TEMPERATURE.launch();
     let mut wanted = Wanted::default();
-    let follows = swap::follows();
-    for (address, times) in uses.addresses.iter().zip(&uses.times) {
-        let Some(chunk) = CHUNKS.find(*address) else { continue };
-        if TEMPERATURE.touch(chunk, launch, *address, *times) {
+    let named = || {
+        let all = uses.addresses.iter().zip(&uses.times);
+        all.filter_map(|(address, times)| Some((CHUNKS.find(*address)?, *address, *times)))
+    };
+    for (chunk, address, times) in named() {
+        if TEMPERATURE.touch(chunk, launch, address, times) {
             wanted.add(chunk);
         }
-        if !follows {
-            TEMPERATURE.go_on(chunk, (launch, *times), &CHUNKS, |next| wanted.add(next));
+    }
+    if !swap::follows() {
+        for (chunk, _, times) in named() {
+            // A whole step, it may be: what was named before it may be something else by now.
+            TEMPERATURE.go_on(chunk, (launch, times, launch), &CHUNKS, |next| wanted.add(next));
         }
     }
     swap::launched(Function(graph.0), ([0; 3], 1), &uses.addresses, wanted)
@@ -123,9 +128,10 @@ fn note(arguments: Arguments, grid: [u32; 3]) -> Option<Due> {
     // SAFETY: so many were written.
     let addresses = unsafe { std::slice::from_raw_parts(addresses.as_ptr().cast::<u64>(), count) };
     if !swap::follows() {
+        let recent = TEMPERATURE.recent(launch);
         for address in addresses {
             let Some(chunk) = CHUNKS.find(*address) else { continue };
-            TEMPERATURE.go_on(chunk, (launch, times), &CHUNKS, |next| wanted.add(next));
+            TEMPERATURE.go_on(chunk, (launch, times, recent), &CHUNKS, |next| wanted.add(next));
         }
     }
     swap::launched(arguments.function, (grid, times), addresses, wanted)

@@ -19,10 +19,10 @@ mod schedule;
 mod sequence;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
-use gpuheap_cuda::raw::Function;
+use gpuheap_cuda::raw::{DeviceId, Function};
 
 pub(crate) use self::demand::Wanted;
 use self::extents::Range;
@@ -62,9 +62,9 @@ static FETCHES: AtomicBool = AtomicBool::new(true);
 /// Whether there is something on the host that was put there after the last plan was made.
 static IS_STALE: AtomicBool = AtomicBool::new(false);
 
-/// How long nothing is tried after a plan that was of no use, and after one that did not know of all memory.
-static USELESS: Pauses = Pauses::from(Duration::from_secs(20));
-static STALE: Pauses = Pauses::from(Duration::from_secs(1));
+/// How long nothing is tried after a plan that was of no use, and after one of something else than what the program does.
+static USELESS: Pauses = Pauses::new(Duration::from_secs(20), Duration::from_secs(1200));
+static LOST: Pauses = Pauses::new(Duration::from_secs(1), Duration::from_secs(30));
 /// Periods are at least that many launches long: shorter ones are taken several times.
 const LEAST: usize = 256;
 /// A plan has to save that much of a period.
@@ -82,22 +82,21 @@ const PIECE: f64 = (20 << 20) as f64;
 /// So much of what is there stays free, for what comes while something goes: a part, and bytes at most.
 const SLACK: (u64, u64) = (32, 512 << 20);
 
-/// Each twice as long as the one before.
+/// Each twice as long as the one before, up to the last.
 struct Pauses {
     first: Duration,
+    last: Duration,
     before: AtomicU32,
 }
 
 impl Pauses {
-    const LAST: Duration = Duration::from_secs(1200);
-
-    const fn from(first: Duration) -> Self {
-        Self { first, before: AtomicU32::new(0) }
+    const fn new(first: Duration, last: Duration) -> Self {
+        Self { first, last, before: AtomicU32::new(0) }
     }
 
     fn next(&self) -> Duration {
         let before = self.before.fetch_add(1, Ordering::Relaxed);
-        self.first.saturating_mul(2_u32.saturating_pow(before)).min(Self::LAST)
+        self.first.saturating_mul(2_u32.saturating_pow(before)).min(self.last)
     }
 }
 
@@ -180,14 +179,14 @@ pub(crate) fn launched(
         Mode::Following(following) => match following.launched(signature) {
             Step::On => None,
             Step::Round(0) if IS_STALE.load(Ordering::Relaxed) => {
-                give_up(&mut mode, STALE.next());
+                give_up(&mut mode, LOST.next());
                 FETCHES.store(true, Ordering::Relaxed);
                 None
             }
             Step::Round(round) => Some(Due::Round(following.schedule(), round)),
             Step::Halfway(round) => Some(Due::Halfway(following.schedule(), round)),
             Step::Lost => {
-                give_up(&mut mode, Duration::ZERO);
+                give_up(&mut mode, LOST.next());
                 FETCHES.store(true, Ordering::Relaxed);
                 None
             }
@@ -268,19 +267,21 @@ fn plan(state: &'static State, period: &Period) -> Option<Following> {
     IS_STALE.store(false, Ordering::Relaxed);
     let (mut now, mut moves, mut stays) = (0.0, Rows::default(), Rows::default());
     for (device, chunks) in by_device(|backing| matches!(backing, Backing::Device(_) | Backing::Host(_))) {
-        let mut placed: Vec<(Range, Arc<Chunk>)> = chunks.into_iter().filter_map(placed).collect();
-        placed.sort_unstable_by_key(|(range, _)| range.start);
-        let ranges: Vec<Range> = placed.iter().map(|(range, _)| *range).collect();
+        let mut placed: Vec<Placed> = chunks.iter().filter_map(Placed::of).collect();
+        // What the program frees meanwhile is not to be kept.
+        drop(chunks);
+        placed.sort_unstable_by_key(|placed| placed.range.start);
+        let ranges: Vec<Range> = placed.iter().map(|placed| placed.range).collect();
         let mut usages = extents::usages(period, &ranges);
         for usage in &mut usages {
             (usage.out, usage.ready, usage.back) = (usage.bytes * OUT, usage.bytes * READY, usage.bytes * BACK);
         }
-        let here: u64 = placed.iter().filter(|(_, chunk)| !chunk.is_spilled()).map(|(range, _)| range.bytes).sum();
+        let here: u64 = placed.iter().filter(|placed| placed.is_here).map(|placed| placed.range.bytes).sum();
         let place = devices::place(Some(device));
         let Some(free) = state.ledger.room(place) else { continue };
         let room = here + free;
-        let is_here = |chunk: &Chunk| if chunk.is_spilled() { 0 } else { schedule::Row::MAX };
-        now += usages.iter().zip(&placed).map(|(usage, (_, chunk))| usage.cost(is_here(chunk))).sum::<f64>();
+        let row = |placed: &Placed| if placed.is_here { schedule::Row::MAX } else { 0 };
+        now += usages.iter().zip(&placed).map(|(usage, placed)| usage.cost(row(placed))).sum::<f64>();
         moves.add(&placed, &usages, schedule::plan(&usages, room.saturating_sub(slack(room)) as f64));
         stays.add(&placed, &usages, schedule::staying(&usages, room as f64));
     }
@@ -297,17 +298,33 @@ struct Rows {
 }
 
 impl Rows {
-    fn add(&mut self, placed: &[(Range, Arc<Chunk>)], usages: &[Usage], plan: schedule::Plan) {
+    fn add(&mut self, placed: &[Placed], usages: &[Usage], plan: schedule::Plan) {
         let rows = usages.iter().zip(plan.rows);
-        let entries = placed.iter().zip(rows).map(|((_, chunk), (usage, row))| Entry::new(chunk, row, usage.used()));
+        let entry = |(placed, (usage, row)): (&Placed, (&Usage, _))| placed.entry(row, usage.used());
+        let entries = placed.iter().zip(rows).map(entry);
         self.entries.extend(entries);
         self.cost += plan.cost;
     }
 }
 
-fn placed(chunk: Arc<Chunk>) -> Option<(Range, Arc<Chunk>)> {
-    let start = chunk.inner().address?.0 as u64;
-    Some((Range { start, bytes: chunk.bytes as u64 }, chunk))
+/// Where a chunk is.
+struct Placed {
+    chunk: Weak<Chunk>,
+    device: DeviceId,
+    range: Range,
+    is_here: bool,
+}
+
+impl Placed {
+    fn of(chunk: &Arc<Chunk>) -> Option<Self> {
+        let start = chunk.inner().address?.0 as u64;
+        let range = Range { start, bytes: chunk.bytes as u64 };
+        Some(Self { chunk: Arc::downgrade(chunk), device: chunk.device, range, is_here: !chunk.is_spilled() })
+    }
+
+    fn entry(&self, row: schedule::Row, used: schedule::Row) -> Entry {
+        Entry::new(Weak::clone(&self.chunk), self.device, row, used)
+    }
 }
 
 /// A step of a hash (Fibonacci's multiplier, with the upper bits brought down).

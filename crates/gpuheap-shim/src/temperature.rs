@@ -138,23 +138,36 @@ impl Temperature {
         chunk.read(launch, times)
     }
 
-    /// Follows a tensor from a chunk that a launch touches through those behind it in which no launch of late named an
-    /// address: it may use them as well, and reads them as often. `wanted` is told those on the host that it would pay to
-    /// move.
+    /// Follows a tensor from a chunk that a launch touches through those behind it in which no launch named an address since
+    /// the one that is `recent`: it may use them as well, and reads them as often. `wanted` is told those on the host that it
+    /// would pay to move.
     #[inline]
-    pub(crate) fn go_on(&self, first: u32, (launch, times): (u64, u32), ranges: &Ranges, mut wanted: impl FnMut(u32)) {
-        let recent = self.rest.load(Ordering::Relaxed).max(launch.saturating_sub(UNNAMED));
+    pub(crate) fn go_on(
+        &self,
+        first: u32,
+        (launch, times, recent): (u64, u32, u64),
+        ranges: &Ranges,
+        mut wanted: impl FnMut(u32),
+    ) {
         let mut number = first;
         for _ in 0..LONG {
             let Some(next) = ranges.find(self.end(number)) else { break };
-            let Some(chunk) = self.chunk(next).filter(|chunk| chunk.last.load(Ordering::Relaxed) < recent) else {
+            let Some(chunk) = self.chunk(next) else { break };
+            let last = chunk.last.load(Ordering::Relaxed);
+            if last >= recent && last > 0 {
                 break;
-            };
+            }
             if chunk.read(launch, times) {
                 wanted(next);
             }
             number = next;
         }
+    }
+
+    /// What launches before that one named may be something else by now.
+    #[inline]
+    pub(crate) fn recent(&self, launch: u64) -> u64 {
+        self.rest.load(Ordering::Relaxed).max(launch.saturating_sub(UNNAMED))
     }
 
     /// The program waited for the device: what was named before that may be something else by now.
@@ -350,6 +363,27 @@ mod tests {
         assert_eq!((temperature.heat(4).top_touches, temperature.heat(4).touches_last_window), (0, 31));
         temperature.touch(4, temperature.launch(), start, 1);
         assert_eq!((temperature.heat(4).top_touches, temperature.heat(4).touches_this_window), (1, 1));
+    }
+
+    #[test]
+    fn what_a_tensor_goes_on_in_is_wanted_unless_something_else_was_named_there_of_late() {
+        let temperature = Box::new(Temperature::new());
+        let ranges = Ranges::new();
+        for number in 0..4_u32 {
+            let start = u64::from(number + 1) * (32 << 20);
+            assert!(ranges.set(start, 32 << 20, number));
+            temperature.ends_at(number, start + (32 << 20));
+            temperature.on_host(number, number > 0);
+        }
+        let goes_on = |launch, recent| {
+            let mut wanted = Vec::new();
+            temperature.go_on(0, (launch, 12, recent), &ranges, |number| wanted.push(number));
+            wanted
+        };
+        assert_eq!(goes_on(1, 0), [1, 2, 3], "of a program that has not launched much");
+        temperature.touch(2, 2, 96 << 20, 1);
+        assert_eq!(goes_on(3, 0), [1]);
+        assert_eq!(goes_on(4, 3), [1, 2, 3]);
     }
 
     #[test]

@@ -27,8 +27,8 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn new(chunk: &Arc<Chunk>, row: Row, used: Row) -> Self {
-        Self { chunk: Arc::downgrade(chunk), device: chunk.device, row, used }
+    pub(crate) fn new(chunk: Weak<Chunk>, device: DeviceId, row: Row, used: Row) -> Self {
+        Self { chunk, device, row, used }
     }
 }
 
