@@ -88,9 +88,9 @@ pub(crate) fn graph_launched(graph: GraphExec) -> Option<Due> {
         }
     }
     if !swap::follows() {
+        let recent = TEMPERATURE.recent(launch);
         for (chunk, _, times) in named() {
-            // A whole step, it may be: what was named before it may be something else by now.
-            TEMPERATURE.go_on(chunk, (launch, times, launch), &CHUNKS, |next| wanted.add(next));
+            TEMPERATURE.go_on(chunk, (launch, times, recent), &CHUNKS, |next| wanted.add(next));
         }
     }
     swap::launched(Function(graph.0), ([0; 3], 1), &uses.addresses, wanted)
