@@ -13,13 +13,15 @@ pub(crate) const ONE: u32 = 1;
 
 /// Reads by a launch on a grid of so many blocks. The result of a product has as many tiles as there are blocks, and each
 /// operand is read once for each row or column of tiles, which is the root of their number; about half of that reaches
-/// the memory (BERT-large on an H200: 12 of 45). A product with a single vector has few blocks and reads once.
+/// the memory (BERT-large on an H200: 12 of 45). A product with a single vector has few blocks and reads once. Blocks one
+/// behind the other in the third direction work on other products, or on other parts of the operands.
 #[inline]
 pub(crate) fn of_grid(passes: u32, grid: [u32; 3]) -> u32 {
     if passes == ONE {
         return ONE;
     }
-    let blocks = grid.iter().fold(1_u64, |blocks, size| blocks.saturating_mul(u64::from(*size)));
+    let [columns, rows, _] = grid.map(u64::from);
+    let blocks = columns * rows;
     u32::try_from(blocks.isqrt() / 2).unwrap_or(MANY).clamp(ONE, MANY)
 }
 
@@ -39,6 +41,9 @@ const NAMES: &[&str] = &[
     "attention",
     "wgmma",
 ];
+
+/// And what names of kernels have in them that finish what those did: they add parts of a result up.
+const NOT: &str = "reduce";
 
 /// What is known, by the kernel's handle: 48 bits of it and the number. A newer one takes the place of one that is met
 /// there.
@@ -84,7 +89,7 @@ impl Passes {
 /// Whether a kernel of that name works on products.
 pub(crate) fn is_product(name: &[u8]) -> bool {
     let holds = |part: &str| name.windows(part.len()).any(|window| window.eq_ignore_ascii_case(part.as_bytes()));
-    NAMES.iter().any(|part| holds(part))
+    NAMES.iter().any(|part| holds(part)) && !holds(NOT)
 }
 
 #[cfg(test)]
@@ -102,6 +107,9 @@ mod tests {
         ] {
             assert!(is_product(name.as_bytes()), "{name}");
         }
+        for name in ["_ZN8cublasLt19splitKreduce_kernelILi32ELi16EiffffLb0E", "cudnn::cnn::reduce_wgrad_nchw_helper"] {
+            assert!(!is_product(name.as_bytes()), "{name}");
+        }
         for name in ["vectorized_elementwise_kernel", "multi_tensor_apply_kernel", "layer_norm", "", "g"] {
             assert!(!is_product(name.as_bytes()), "{name}");
         }
@@ -112,6 +120,7 @@ mod tests {
         assert_eq!(of_grid(ONE, [64, 64, 1]), ONE);
         assert_eq!(of_grid(MANY, [64, 32, 1]), MANY);
         assert_eq!(of_grid(MANY, [132, 1, 1]), 5);
+        assert_eq!(of_grid(MANY, [16, 1, 64]), 2, "of many products at once");
         assert_eq!(of_grid(MANY, [8, 1, 1]), ONE);
         assert_eq!(of_grid(MANY, [0, 1, 1]), ONE, "the driver refuses that one");
         assert_eq!(of_grid(MANY, [u32::MAX; 3]), MANY);
