@@ -140,3 +140,41 @@ impl Schedule {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::{MIB, rig};
+    use crate::state;
+
+    #[test]
+    fn what_stays_is_put_in_its_place_and_then_looked_at_once_a_period() {
+        let rig = rig(64 * MIB, 64 * MIB);
+        let chunks: Vec<Arc<Chunk>> = (0..4).map(|number| rig.chunk(2 * MIB, number)).collect();
+        let (host, device) = chunks.split_at(2);
+        rig.exchange(device, &[]);
+        let entry = |chunk: &Arc<Chunk>, row| Entry::new(Arc::downgrade(chunk), chunk.device, row, Row::MAX);
+        let entries = host.iter().map(|chunk| entry(chunk, 0)).chain(device.iter().map(|chunk| entry(chunk, Row::MAX)));
+        let schedule = Schedule::new(entries.collect());
+        let carry_out = |round| {
+            schedule.carry_out(state::get(), round).unwrap();
+            chunks.iter().map(|chunk| chunk.is_spilled()).collect::<Vec<_>>()
+        };
+        let planned = [true, true, false, false];
+        assert_eq!(carry_out(5), planned, "wherever the program is when it begins");
+        assert_eq!(carry_out(6), planned);
+        // Somebody else moves some.
+        rig.exchange(&device[..1], &host[..1]);
+        assert_eq!(carry_out(7), [false, true, true, false], "not looked at");
+        assert_eq!(carry_out(0), planned);
+    }
+
+    #[test]
+    fn rounds_in_which_something_moves_are_told_from_others() {
+        let entry = |row| Entry::new(Weak::new(), 0, row, 0);
+        let schedule = Schedule::new(vec![entry(0b1100), entry(Row::MAX), entry(0)]);
+        schedule.is_in_place.store(true, Ordering::Relaxed);
+        let moves: Vec<usize> = (0..ROUNDS).filter(|round| !schedule.has_nothing_to_do(*round)).collect();
+        assert_eq!(moves, [2, 4]);
+    }
+}
