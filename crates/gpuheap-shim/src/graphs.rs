@@ -27,11 +27,22 @@ const DEEP: u32 = 8;
 /// Addresses of a graph that are kept: of ten thousand kernels some.
 const MOST: usize = 1 << 16;
 
-/// Addresses that a graph's kernels get, and how often each is read in one launch of it.
+/// What a graph's kernels get.
 #[derive(Debug, Default)]
 pub(crate) struct Uses {
+    pub(crate) all: Vec<Use>,
+    /// The addresses alone.
     pub(crate) addresses: Vec<u64>,
-    pub(crate) times: Vec<u32>,
+}
+
+/// An address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Use {
+    pub(crate) address: u64,
+    /// How often it is read in one launch of the graph.
+    pub(crate) times: u32,
+    /// Bytes behind it that the largest grid reaches which gets it.
+    pub(crate) reach: u64,
 }
 
 /// By graphs that can be launched.
@@ -143,20 +154,23 @@ fn wanted() -> bool {
     moving::get().is_some_and(moving::Moving::spills) && !CHUNKS.is_untouched()
 }
 
-type Found = BTreeMap<u64, u32>;
+/// How often each address is read, and how far.
+type Found = BTreeMap<u64, (u32, u64)>;
 
 fn known(exec: GraphExec) -> Found {
     let uses = uses(exec).unwrap_or_default();
-    uses.addresses.iter().copied().zip(uses.times.iter().copied()).collect()
+    uses.all.iter().map(|used| (used.address, (used.times, used.reach))).collect()
 }
 
 fn enter(exec: GraphExec, found: &Found) {
-    let (addresses, times) = found.iter().take(MOST).unzip();
+    let used = |(address, (times, reach)): (&u64, &(u32, u64))| Use { address: *address, times: *times, reach: *reach };
+    let all: Vec<Use> = found.iter().take(MOST).map(used).collect();
+    let addresses = all.iter().map(|used| used.address).collect();
     let mut table = lock(&state::get().graph_uses);
     if found.is_empty() {
         table.remove(&exec.0);
     } else {
-        table.insert(exec.0, Arc::new(Uses { addresses, times }));
+        table.insert(exec.0, Arc::new(Uses { all, addresses }));
     }
 }
 
@@ -197,14 +211,16 @@ fn of_kernel(
     found: &mut Found,
 ) {
     let is_product = || real::name_is(function, passes::is_product);
-    let times = passes::of_grid(PASSES.of(function.0, is_product), grid);
+    let passes = PASSES.of(function.0, is_product);
+    let (times, reach) = (passes::of_grid(passes, grid), passes::reach_of_grid(passes, grid));
     let arguments = Arguments { function, parameters, extra };
     let add = |_, address| {
         if !is_of_tensor(address, &CHUNKS) {
             return;
         }
-        let sum = found.entry(address).or_insert(0);
+        let (sum, farthest) = found.entry(address).or_insert((0, 0));
         *sum = sum.saturating_add(times);
+        *farthest = reach.max(*farthest);
     };
     // SAFETY: the driver's own copy of the arguments, which is there as long as the node is, or the program's, which the
     // driver has just read.

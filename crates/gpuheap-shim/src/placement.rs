@@ -78,19 +78,17 @@ pub(crate) fn graph_launched(graph: GraphExec) -> Option<Due> {
     let uses = graphs::uses(graph)?;
     let launch = TEMPERATURE.launch();
     let mut wanted = Wanted::default();
-    let named = || {
-        let all = uses.addresses.iter().zip(&uses.times);
-        all.filter_map(|(address, times)| Some((CHUNKS.find(*address)?, *address, *times)))
-    };
-    for (chunk, address, times) in named() {
-        if TEMPERATURE.touch(chunk, launch, address, times) {
+    let named = || uses.all.iter().filter_map(|used| Some((CHUNKS.find(used.address)?, used)));
+    for (chunk, used) in named() {
+        if TEMPERATURE.touch(chunk, launch, used.address, used.times) {
             wanted.add(chunk);
         }
     }
     if !swap::follows() {
         let recent = TEMPERATURE.recent(launch);
-        for (chunk, _, times) in named() {
-            TEMPERATURE.go_on(chunk, (launch, times, recent), &CHUNKS, |next| wanted.add(next));
+        for (chunk, used) in named() {
+            let end = used.address.saturating_add(used.reach);
+            TEMPERATURE.go_on((chunk, end), (launch, used.times, recent), &CHUNKS, |next| wanted.add(next));
         }
     }
     swap::launched(Function(graph.0), ([0; 3], 1), &uses.addresses, wanted)
@@ -131,7 +129,7 @@ fn note(arguments: Arguments, grid: [u32; 3]) -> Option<Due> {
         let recent = TEMPERATURE.recent(launch);
         for address in addresses {
             let Some(chunk) = CHUNKS.find(*address) else { continue };
-            TEMPERATURE.go_on(chunk, (launch, times, recent), &CHUNKS, |next| wanted.add(next));
+            TEMPERATURE.go_on((chunk, u64::MAX), (launch, times, recent), &CHUNKS, |next| wanted.add(next));
         }
     }
     swap::launched(arguments.function, (grid, times), addresses, wanted)

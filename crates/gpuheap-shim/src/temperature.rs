@@ -42,12 +42,16 @@ struct Chunk {
     end: AtomicU64,
     /// How often kernels read it since it is on the host, and one more; 0 if it is not.
     debt: AtomicU32,
+    /// How often the launch that used it last reads it.
+    weight: AtomicU32,
 }
 
 impl Chunk {
     /// A kernel reads it so many times. True if it is on the host and it would pay to move it.
     #[inline]
     fn read(&self, launch: u64, times: u32) -> bool {
+        let before = if self.used.load(Ordering::Relaxed) == launch { self.weight.load(Ordering::Relaxed) } else { 0 };
+        self.weight.store(before.saturating_add(times), Ordering::Relaxed);
         self.used.store(launch, Ordering::Relaxed);
         let debt = self.debt.load(Ordering::Relaxed);
         if debt > 0 {
@@ -59,7 +63,7 @@ impl Chunk {
 
 /// Reads of a chunk on the host after which it is worth to be moved: each takes half as long as a move to and fro, so at
 /// worst it costs twice what it would have cost to know before (the rule of the ski rental).
-const WORTH: u32 = 3;
+pub(crate) const WORTH: u32 = 3;
 
 /// Addresses that were named before so many launches may be something else by now, if the program never waits.
 pub(crate) const UNNAMED: u64 = 2000;
@@ -139,19 +143,20 @@ impl Temperature {
     }
 
     /// Follows a tensor from a chunk that a launch touches through those behind it in which no launch named an address since
-    /// the one that is `recent`: it may use them as well, and reads them as often. `wanted` is told those on the host that it
-    /// would pay to move.
+    /// the one that is `recent`: it may use them as well, and reads them as often, up to the address that is its `end`.
+    /// `wanted` is told those on the host that it would pay to move.
     #[inline]
     pub(crate) fn go_on(
         &self,
-        first: u32,
+        (first, end): (u32, u64),
         (launch, times, recent): (u64, u32, u64),
         ranges: &Ranges,
         mut wanted: impl FnMut(u32),
     ) {
         let mut number = first;
         for _ in 0..LONG {
-            let Some(next) = ranges.find(self.end(number)) else { break };
+            let behind = self.end(number);
+            let Some(next) = ranges.find(behind).filter(|_| behind < end) else { break };
             let Some(chunk) = self.chunk(next) else { break };
             let last = chunk.last.load(Ordering::Relaxed);
             if last >= recent && last > 0 {
@@ -199,6 +204,12 @@ impl Temperature {
     /// The launch that used a chunk last.
     pub(crate) fn last_use(&self, chunk: u32) -> u64 {
         self.chunk(chunk).map_or(0, |chunk| chunk.used.load(Ordering::Relaxed))
+    }
+
+    /// How often a launch reads a chunk, if none used it since; 0 if it does not.
+    pub(crate) fn weight(&self, chunk: u32, launch: u64) -> u32 {
+        let chunk = self.chunk(chunk).filter(|chunk| chunk.used.load(Ordering::Relaxed) == launch);
+        chunk.map_or(0, |chunk| chunk.weight.load(Ordering::Relaxed))
     }
 
     /// A chunk is mapped up to there.
@@ -375,15 +386,19 @@ mod tests {
             temperature.ends_at(number, start + (32 << 20));
             temperature.on_host(number, number > 0);
         }
-        let goes_on = |launch, recent| {
+        let goes_on = |launch, recent, end| {
             let mut wanted = Vec::new();
-            temperature.go_on(0, (launch, 12, recent), &ranges, |number| wanted.push(number));
+            temperature.go_on((0, end), (launch, 12, recent), &ranges, |number| wanted.push(number));
             wanted
         };
-        assert_eq!(goes_on(1, 0), [1, 2, 3], "of a program that has not launched much");
+        assert_eq!(goes_on(1, 0, u64::MAX), [1, 2, 3], "of a program that has not launched much");
         temperature.touch(2, 2, 96 << 20, 1);
-        assert_eq!(goes_on(3, 0), [1]);
-        assert_eq!(goes_on(4, 3), [1, 2, 3]);
+        assert_eq!(goes_on(3, 0, u64::MAX), [1]);
+        assert_eq!(goes_on(4, 3, u64::MAX), [1, 2, 3]);
+        assert_eq!(goes_on(5, 3, 96 << 20), [1], "that is where it ends");
+        assert_eq!((temperature.weight(1, 5), temperature.weight(2, 5), temperature.weight(2, 4)), (12, 0, 12));
+        temperature.touch(1, 5, 64 << 20, 3);
+        assert_eq!(temperature.weight(1, 5), 15);
     }
 
     #[test]

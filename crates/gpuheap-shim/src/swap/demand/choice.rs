@@ -1,5 +1,6 @@
 //! What goes and what comes.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,7 +8,7 @@ use super::Wanted;
 use crate::chunks::Chunk;
 use crate::swap::reuse::Reuse;
 use crate::swap::slack;
-use crate::temperature::TEMPERATURE;
+use crate::temperature::{TEMPERATURE, WORTH};
 
 /// What is to move.
 #[derive(Default)]
@@ -48,33 +49,48 @@ pub(super) fn by_reuse(chunks: &[Arc<Chunk>], wanted: &Wanted, room: u64, reuse:
     Choice { outs, backs }
 }
 
-/// What is wanted comes, as far as others can make room that were not named for long.
+/// What is wanted comes, as far as others can make room that were not named for long; and then, what a launch reads often
+/// in place of what it reads less: a graph may be a whole step, and use more than there is room for.
 pub(super) fn by_chance(chunks: &[Arc<Chunk>], wanted: &Wanted, room: u64) -> Choice {
     // Those that a launch names, and those that what it names goes on in.
     let named = chunks.iter().filter(|chunk| wanted.has(chunk.number));
     let launch = named.map(|chunk| TEMPERATURE.last_use(chunk.number)).max().unwrap_or(u64::MAX);
     let is_wanted = |chunk: &&Arc<Chunk>| wanted.has(chunk.number) || TEMPERATURE.last_use(chunk.number) >= launch;
-    let mut backs: Vec<_> =
-        chunks.iter().filter(is_wanted).filter(|chunk| chunk.is_spilled()).map(Arc::clone).collect();
-    let mut needed: u64 = backs.iter().map(|chunk| chunk.bytes as u64).sum();
+    let weight = |chunk: &Arc<Chunk>| TEMPERATURE.weight(chunk.number, launch);
+    let (used, others): (Vec<_>, Vec<_>) = chunks.iter().partition(is_wanted);
+    let (mut coming, mut here): (Vec<_>, Vec<_>) = used.into_iter().partition(|chunk| chunk.is_spilled());
+    coming.sort_by_key(|chunk| Reverse(weight(chunk)));
+    here.sort_by_key(|chunk| Reverse(weight(chunk)));
     // Of the older half of the others some go.
-    let others = chunks.iter().filter(|chunk| !chunk.is_spilled());
-    let mut device: Vec<(u64, &Arc<Chunk>)> = others.map(|chunk| (TEMPERATURE.last_use(chunk.number), chunk)).collect();
-    device.sort_unstable_by_key(|(last, _)| *last);
-    device.truncate(device.len().div_ceil(2));
-    device.retain(|(_, chunk)| !is_wanted(chunk));
-    let (mut outs, mut free) = (Vec::new(), room);
-    while free < needed && !device.is_empty() {
-        let (_, chunk) = device.swap_remove(chance(device.len()));
-        free += chunk.bytes as u64;
-        outs.push(Arc::clone(chunk));
+    let others = others.into_iter().filter(|chunk| !chunk.is_spilled());
+    let mut others: Vec<(u64, &Arc<Chunk>)> = others.map(|chunk| (TEMPERATURE.last_use(chunk.number), chunk)).collect();
+    others.sort_unstable_by_key(|(last, _)| *last);
+    others.truncate((here.len() + others.len()).div_ceil(2));
+    let mut choice = Choice::default();
+    let mut free = room;
+    for chunk in coming {
+        let needed = chunk.bytes as u64;
+        let before = choice.outs.len();
+        while free < needed && !others.is_empty() {
+            let (_, other) = others.swap_remove(chance(others.len()));
+            free += other.bytes as u64;
+            choice.outs.push(Arc::clone(other));
+        }
+        let is_less = |other: &mut &Arc<Chunk>| weight(chunk) > weight(other).saturating_add(WORTH);
+        while free < needed {
+            let Some(other) = here.pop_if(is_less) else { break };
+            free += other.bytes as u64;
+            choice.outs.push(Arc::clone(other));
+        }
+        // What has no room does not come, and nothing goes for it.
+        if free < needed {
+            choice.outs.truncate(before);
+            break;
+        }
+        free -= needed;
+        choice.backs.push(Arc::clone(chunk));
     }
-    // What has no room does not come.
-    while free < needed {
-        let Some(last) = backs.pop() else { break };
-        needed -= last.bytes as u64;
-    }
-    Choice { outs, backs }
+    choice
 }
 
 /// A number below another (an LCG of Knuth's, its upper bits).
@@ -84,4 +100,42 @@ fn chance(below: usize) -> usize {
         SEED.load(Ordering::Relaxed).wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     SEED.store(next, Ordering::Relaxed);
     usize::try_from(next >> 33).unwrap_or(0) % below.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rig::{MIB, rig};
+
+    /// Chunks by number.
+    fn numbers(chunks: &[Arc<Chunk>]) -> Vec<u32> {
+        chunks.iter().map(|chunk| chunk.number).collect()
+    }
+
+    #[test]
+    fn others_make_room_first_and_then_what_a_launch_reads_less() {
+        let rig = rig(64 * MIB, 64 * MIB);
+        let chunks: Vec<Arc<Chunk>> = (0..6).map(|number| rig.chunk(2 * MIB, number)).collect();
+        rig.exchange(&chunks[3..], &[]);
+        let launch = |times: [u32; 6]| {
+            let (launch, mut wanted) = (TEMPERATURE.launch(), Wanted::default());
+            for (chunk, times) in chunks.iter().zip(times).filter(|(_, times)| *times > 0) {
+                TEMPERATURE.touch(chunk.number, launch, chunk.inner().address.unwrap().0 as u64, times);
+                if chunk.is_spilled() {
+                    wanted.add(chunk.number);
+                }
+            }
+            by_chance(&chunks, &wanted, 0)
+        };
+        let all = numbers(&chunks);
+        let choice = launch([12, 0, 12, 0, 12, 0]);
+        assert_eq!((numbers(&choice.backs), numbers(&choice.outs)), (vec![all[4]], vec![all[1]]), "not used now");
+        let choice = launch([12, 1, 20, 36, 2, 4]);
+        assert_eq!((numbers(&choice.backs), numbers(&choice.outs)), (vec![all[3]], vec![all[1]]));
+        let choice = launch([1, 5, 20, 36, 36, 4]);
+        assert_eq!(numbers(&choice.backs), all[3..5]);
+        assert_eq!(numbers(&choice.outs), all[..2]);
+        let choice = launch([12, 12, 12, 12, 14, 15]);
+        assert_eq!((choice.backs.len(), choice.outs.len()), (0, 0), "not worth it");
+    }
 }

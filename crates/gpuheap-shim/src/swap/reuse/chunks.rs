@@ -6,17 +6,14 @@
 //! with so many blocks reaches at least.
 
 use super::{Places, ROUNDS};
+use crate::passes;
 use crate::swap::demand::Wanted;
 
 /// Chunks that are known: those with greater numbers are taken for unused.
 const CHUNKS: usize = 1 << 15;
 /// A tensor goes on for so many bytes at most,
 const LONG: u64 = 160 << 20;
-/// or for so many bytes for each block of the kernel: 128 threads or more, 16 bytes or more for each;
-const BLOCK: u64 = 2 << 10;
-/// of a product of matrices, a tile of 128 by 128 numbers of 4 bytes;
-const TILE: u64 = 64 << 10;
-/// and for so many at most, whatever the grid is.
+/// or as far as its grid reaches, and for so many at most, whatever that is.
 const FAR: u64 = 8 << 30;
 /// What begins so near to where a chunk begins has it from its beginning.
 const NEAR: u64 = 4096;
@@ -123,8 +120,7 @@ impl Chunks {
             }
         };
         want(first);
-        let of_block = if launch.is_product { TILE } else { BLOCK };
-        let reach = LONG.max(launch.blocks.saturating_mul(of_block)).min(FAR);
+        let reach = LONG.max(passes::reach(launch.is_product, launch.blocks)).min(FAR);
         let mut end = places.end(first);
         while is_last && end.saturating_sub(address) < reach {
             let Some(next) = places.find(end) else { break };
