@@ -46,11 +46,42 @@ pub(crate) struct Use {
 }
 
 /// By graphs that can be launched.
-pub(crate) type Table = BTreeMap<usize, Arc<Uses>>;
+pub(crate) type Table = BTreeMap<usize, Known>;
+
+/// A graph that can be launched.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// By nodes of the graph that it was made of, as those can be changed one by one.
+    nodes: Nodes,
+    /// Of all nodes, as long as none is changed.
+    uses: Option<Arc<Uses>>,
+}
+
+/// What the kernels of each node get; of a node that is a graph, those of all in it.
+type Nodes = BTreeMap<usize, Vec<Use>>;
+
+impl Known {
+    fn uses(&mut self) -> Arc<Uses> {
+        Arc::clone(self.uses.get_or_insert_with(|| Arc::new(sum(&self.nodes))))
+    }
+}
+
+/// How often each address is read, and how far.
+fn sum(nodes: &Nodes) -> Uses {
+    let mut found = BTreeMap::<u64, Use>::new();
+    for one in nodes.values().flatten() {
+        let before = found.entry(one.address).or_insert(Use { times: 0, ..*one });
+        before.times = before.times.saturating_add(one.times);
+        before.reach = before.reach.max(one.reach);
+    }
+    let all: Vec<Use> = found.into_values().take(MOST).collect();
+    let addresses = all.iter().map(|used| used.address).collect();
+    Uses { all, addresses }
+}
 
 /// What a graph uses that can be launched.
 pub(crate) fn uses(graph: GraphExec) -> Option<Arc<Uses>> {
-    lock(&state::get().graph_uses).get(&graph.0).cloned()
+    lock(&state::get().graph_uses).get_mut(&graph.0).map(Known::uses)
 }
 
 pub(crate) fn instantiate(
@@ -82,7 +113,7 @@ fn made(call: Call<'_>, exec: *mut GraphExec, graph: Graph) -> Code {
     if code.is_success()
         && let Some(exec) = result(exec)
     {
-        enter(exec, &of_graph(graph));
+        enter(exec, of_graph(graph));
     }
     code
 }
@@ -95,24 +126,24 @@ pub(crate) fn update(call: Call<'_>, exec: GraphExec, graph: Graph, _node: *mut 
 pub(crate) fn update_with_info(call: Call<'_>, exec: GraphExec, graph: Graph, _info: *mut c_void) -> Code {
     let code = call();
     if code.is_success() {
-        enter(exec, &of_graph(graph));
+        enter(exec, of_graph(graph));
     }
     code
 }
 
-/// A kernel of it gets something else. What it got before stays in the account: other kernels may get it, too.
-pub(crate) fn set_kernel(call: Call<'_>, exec: GraphExec, _node: GraphNode, params: *const c_void) -> Code {
+/// A kernel of it gets something else.
+pub(crate) fn set_kernel(call: Call<'_>, exec: GraphExec, node: GraphNode, params: *const c_void) -> Code {
     let code = call();
     if code.is_success() && wanted() && !params.is_null() {
-        let mut found = known(exec);
         // SAFETY: the driver read as much; the older form ends before what is not read here unless there is no function.
         let function = unsafe { params.cast::<Function>().read() };
         // SAFETY: as above: where the other words are is the same in both forms.
         let part = unsafe { params.cast::<Part>().read() };
         if function.0 != 0 {
+            let mut found = Vec::new();
             of_kernel(Function(function.0), part.grid, (part.parameters, part.extra), &mut found);
+            change(exec, node, found);
         }
-        enter(exec, &found);
     }
     code
 }
@@ -129,12 +160,12 @@ struct Part {
     extra: *mut *mut c_void,
 }
 
-pub(crate) fn set_child(call: Call<'_>, exec: GraphExec, _node: GraphNode, child: Graph) -> Code {
+pub(crate) fn set_child(call: Call<'_>, exec: GraphExec, node: GraphNode, child: Graph) -> Code {
     let code = call();
     if code.is_success() && wanted() {
-        let mut found = known(exec);
+        let mut found = Vec::new();
         add_graph(child, DEEP, &mut found);
-        enter(exec, &found);
+        change(exec, node, found);
     }
     code
 }
@@ -154,53 +185,59 @@ fn wanted() -> bool {
     moving::get().is_some_and(moving::Moving::spills) && !CHUNKS.is_untouched()
 }
 
-/// How often each address is read, and how far.
-type Found = BTreeMap<u64, (u32, u64)>;
-
-fn known(exec: GraphExec) -> Found {
-    let uses = uses(exec).unwrap_or_default();
-    uses.all.iter().map(|used| (used.address, (used.times, used.reach))).collect()
-}
-
-fn enter(exec: GraphExec, found: &Found) {
-    let used = |(address, (times, reach)): (&u64, &(u32, u64))| Use { address: *address, times: *times, reach: *reach };
-    let all: Vec<Use> = found.iter().take(MOST).map(used).collect();
-    let addresses = all.iter().map(|used| used.address).collect();
+fn enter(exec: GraphExec, nodes: Nodes) {
     let mut table = lock(&state::get().graph_uses);
-    if found.is_empty() {
+    if nodes.is_empty() {
         table.remove(&exec.0);
     } else {
-        table.insert(exec.0, Arc::new(Uses { all, addresses }));
+        table.insert(exec.0, Known { nodes, uses: None });
     }
 }
 
-fn of_graph(graph: Graph) -> Found {
-    let mut found = Found::new();
+fn change(exec: GraphExec, node: GraphNode, found: Vec<Use>) {
+    let mut table = lock(&state::get().graph_uses);
+    let known = table.entry(exec.0).or_default();
+    known.nodes.insert(node.0, found);
+    known.uses = None;
+}
+
+fn of_graph(graph: Graph) -> Nodes {
+    let mut nodes = Nodes::new();
     if wanted() {
-        add_graph(graph, DEEP, &mut found);
+        for node in real::nodes(graph) {
+            let mut found = Vec::new();
+            add_node(node, DEEP, &mut found);
+            if !found.is_empty() {
+                nodes.insert(node.0, found);
+            }
+        }
     }
-    found
+    nodes
 }
 
-fn add_graph(graph: Graph, deep: u32, found: &mut Found) {
-    for one in real::nodes(graph) {
-        match real::node_kind(one) {
-            Some(node::KERNEL) => {
-                let Some(KernelNodeParams { function, kernel, grid, parameters, extra, .. }) = real::kernel_node(one)
-                else {
-                    continue;
-                };
-                // Either is a handle that the driver knows the parameters of.
-                let function = if function.0 == 0 { Function(kernel.0) } else { function };
-                of_kernel(function, grid, (parameters, extra), found);
-            }
-            Some(node::GRAPH) if deep > 0 => {
-                if let Some(child) = real::child_graph(one) {
-                    add_graph(child, deep - 1, found);
-                }
-            }
-            _ => {}
+fn add_graph(graph: Graph, deep: u32, found: &mut Vec<Use>) {
+    for node in real::nodes(graph) {
+        add_node(node, deep, found);
+    }
+}
+
+fn add_node(one: GraphNode, deep: u32, found: &mut Vec<Use>) {
+    match real::node_kind(one) {
+        Some(node::KERNEL) => {
+            let Some(KernelNodeParams { function, kernel, grid, parameters, extra, .. }) = real::kernel_node(one)
+            else {
+                return;
+            };
+            // Either is a handle that the driver knows the parameters of.
+            let function = if function.0 == 0 { Function(kernel.0) } else { function };
+            of_kernel(function, grid, (parameters, extra), found);
         }
+        Some(node::GRAPH) if deep > 0 => {
+            if let Some(child) = real::child_graph(one) {
+                add_graph(child, deep - 1, found);
+            }
+        }
+        _ => {}
     }
 }
 
@@ -208,7 +245,7 @@ fn of_kernel(
     function: Function,
     grid: [u32; 3],
     (parameters, extra): (*mut *mut c_void, *mut *mut c_void),
-    found: &mut Found,
+    found: &mut Vec<Use>,
 ) {
     let is_product = || real::name_is(function, passes::is_product);
     let passes = PASSES.of(function.0, is_product);
@@ -218,11 +255,31 @@ fn of_kernel(
         if !is_of_tensor(address, &CHUNKS) {
             return;
         }
-        let (sum, farthest) = found.entry(address).or_insert((0, 0));
-        *sum = sum.saturating_add(times);
-        *farthest = reach.max(*farthest);
+        found.push(Use { address, times, reach });
     };
     // SAFETY: the driver's own copy of the arguments, which is there as long as the node is, or the program's, which the
     // driver has just read.
     unsafe { touched(arguments, (&KERNELS, &CHUNKS), |number| real::parameter(function, number), add) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_node_got_before_it_was_changed_no_longer_counts() {
+        let one = |address, times, reach| Use { address, times, reach };
+        let mut known = Known::default();
+        known.nodes.insert(1, vec![one(0x1000, 3, 10), one(0x2000, u32::MAX, 5)]);
+        known.nodes.insert(2, vec![one(0x1000, 4, 20), one(0x2000, 9, 5), one(0x1000, 1, 1)]);
+        let told = |known: &mut Known| {
+            let uses = known.uses();
+            assert_eq!(uses.addresses, uses.all.iter().map(|used| used.address).collect::<Vec<_>>());
+            uses.all.iter().map(|used| (used.address, used.times, used.reach)).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&mut known), [(0x1000, 8, 20), (0x2000, u32::MAX, 5)]);
+        known.nodes.insert(2, vec![one(0x3000, 1, 1)]);
+        known.uses = None;
+        assert_eq!(told(&mut known), [(0x1000, 3, 10), (0x2000, u32::MAX, 5), (0x3000, 1, 1)]);
+    }
 }
