@@ -97,6 +97,14 @@ pub(crate) enum Error {
         /// Where it was to be.
         path: PathBuf,
     },
+    /// Nothing can be written where the recording is to be.
+    #[error("Failed to write the recording `{}`", path.display())]
+    NotRecorded {
+        /// The recording.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// There is no such program.
     #[error("Failed to find the program `{}`", program.to_string_lossy())]
     NoProgram {
@@ -239,6 +247,7 @@ impl Error {
                     .to_owned(),
             ),
             Self::RecordFolder { .. } => Some("give the name of a file".to_owned()),
+            Self::NotRecorded { .. } => Some("name a file in a folder that you may write to".to_owned()),
             Self::SpillAndNoMove => Some("leave one of them out".to_owned()),
             Self::OtherUser { .. } => Some("only that user can ask it".to_owned()),
             Self::NoRun { .. } => Some("`gpuheap ps` lists the processes that can be asked".to_owned()),

@@ -9,13 +9,19 @@ use gpuheap_ledger::Identity;
 use super::{Error, watch};
 use crate::replace::replace;
 
-/// Whether there is a folder for it: better said before a long run than after it.
+/// Whether it can be written: better said before a long run than after it.
 pub(crate) fn check(path: &Path) -> Result<(), Error> {
     if path.is_dir() {
         return Err(Error::RecordFolder { path: path.to_owned() });
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if folder.is_dir() { Ok(()) } else { Err(Error::NoFolder { path: path.to_owned() }) }
+    if !folder.is_dir() {
+        return Err(Error::NoFolder { path: path.to_owned() });
+    }
+    // A device or a pipe is written to as it is.
+    let is_kept = path.metadata().is_ok_and(|before| !before.is_file());
+    let attempt = if is_kept { Ok(()) } else { tempfile::tempfile_in(folder).map(drop) };
+    attempt.map_err(|error| Error::NotRecorded { path: path.to_owned(), source: error.kind().into() })
 }
 
 /// Writes what the processes of the run left. `ended` is when they ended, in microseconds since 1970. That this failed is

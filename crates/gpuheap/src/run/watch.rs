@@ -170,13 +170,22 @@ fn sentence(denial: &Denial, snapshot: &Snapshot) -> String {
     let within = match (place, limit) {
         (HOST, 0) => "nothing may spill".to_owned(),
         (HOST, _) => format!("{} of {} that may spill is taken", Bytes::new(used), Bytes::new(limit)),
-        _ => format!("the run holds {} of its budget of {}", Bytes::new(used), Bytes::new(limit)),
+        _ => format!("the run holds {} of its budget of {}{}", Bytes::new(used), Bytes::new(limit), spilled(snapshot)),
     };
     let text = format!("refused {what} to {}: {within}", processes::named(owner, name));
     match holders(snapshot, place) {
         Some(holders) => format!("{text} ({holders})"),
         None => text,
     }
+}
+
+/// Where the host had no room either, how much of that is taken.
+fn spilled(snapshot: &Snapshot) -> String {
+    let (used, limit) = (snapshot.used(HOST), snapshot.spill);
+    if limit == 0 {
+        return String::new();
+    }
+    format!(", and {} of {} that may spill is taken", Bytes::new(used), Bytes::new(limit))
 }
 
 /// Who holds what counts against a limit, the largest first.
@@ -298,6 +307,9 @@ mod tests {
             "refused 2.00 GiB on device 0 to 7 (python): the run holds 11.0 GiB of its budget of 12.0 GiB \
              (8 (python): 8.00 GiB, 7 (python): 3.00 GiB)"
         );
+        let spills = Snapshot { spill: 4 * GIB, ..snapshot.clone() };
+        let text = sentence(&denial(Kind::Linear, 12 * GIB), &spills);
+        assert!(text.contains("budget of 12.0 GiB, and 0 B of 4.00 GiB that may spill is taken (8"), "{text}");
         assert_eq!(
             told(Kind::Spilled, 12 * GIB),
             "refused 2.00 GiB of host memory behind device 0 to 7 (python): 11.0 GiB of 12.0 GiB that may spill is taken"
