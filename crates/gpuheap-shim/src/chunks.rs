@@ -21,7 +21,7 @@ use crate::origin::{self, Origin};
 use crate::ranges::CHUNKS;
 use crate::state::lock;
 use crate::temperature::TEMPERATURE;
-use crate::{moves, placement};
+use crate::{moves, placement, swap};
 
 /// Where the content of a chunk is.
 #[derive(Debug)]
@@ -240,6 +240,10 @@ impl Chunk {
         for wanted in access {
             inner.access.retain(|known| known.location != wanted.location);
             inner.access.push(*wanted);
+        }
+        // From now on it can be used.
+        if matches!(inner.backing, Some(Backing::Host(_))) {
+            swap::spilled();
         }
     }
 

@@ -252,10 +252,11 @@ fn of_kernel(
     let (times, reach) = (passes::of_grid(passes, grid), passes::reach_of_grid(passes, grid));
     let arguments = Arguments { function, parameters, extra };
     let add = |_, address| {
-        if !is_of_tensor(address, &CHUNKS) {
-            return;
+        let is_one = is_of_tensor(address, &CHUNKS);
+        if is_one {
+            found.push(Use { address, times, reach });
         }
-        found.push(Use { address, times, reach });
+        is_one
     };
     // SAFETY: the driver's own copy of the arguments, which is there as long as the node is, or the program's, which the
     // driver has just read.

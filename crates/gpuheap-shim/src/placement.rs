@@ -55,7 +55,6 @@ static FEEDBACK: Mutex<Feedback<Vec<(DeviceId, Undo)>>> = Mutex::new(Feedback::n
 
 /// Something was put on the host: from now on launches are looked at.
 pub(crate) fn watch() {
-    swap::spilled();
     if !WATCHING.swap(true, Ordering::Relaxed) {
         swap::watch();
         LAST.store(now(), Ordering::Relaxed);
@@ -96,6 +95,8 @@ pub(crate) fn graph_launched(graph: GraphExec) -> Option<Due> {
 
 /// Addresses of a launch that are looked at; those of lists of tensors are some hundred.
 const ADDRESSES: usize = 512;
+/// More are lists of tensors.
+const FEW: usize = 16;
 
 fn note(arguments: Arguments, grid: [u32; 3]) -> Option<Due> {
     if state::get().captures() > 0 {
@@ -111,7 +112,7 @@ fn note(arguments: Arguments, grid: [u32; 3]) -> Option<Due> {
     let (mut count, mut wanted) = (0, Wanted::default());
     let touch = |chunk, address| {
         if !is_of_tensor(address, &CHUNKS) {
-            return;
+            return false;
         }
         if TEMPERATURE.touch(chunk, launch, address, times) {
             wanted.add(chunk);
@@ -120,6 +121,7 @@ fn note(arguments: Arguments, grid: [u32; 3]) -> Option<Due> {
             place.write(address);
             count += 1;
         }
+        true
     };
     // SAFETY: the program's own arguments, which the driver reads next.
     unsafe { touched(arguments, (&KERNELS, &CHUNKS), parameter, touch) };
@@ -129,6 +131,11 @@ fn note(arguments: Arguments, grid: [u32; 3]) -> Option<Due> {
         let recent = TEMPERATURE.recent(launch);
         for address in addresses {
             let Some(chunk) = CHUNKS.find(*address) else { continue };
+            // Only the last tensor of a chunk can go on. Those of lists are small in most cases.
+            let end = TEMPERATURE.end(chunk);
+            if addresses.len() > FEW || addresses.iter().any(|other| *other > *address && *other < end) {
+                continue;
+            }
             TEMPERATURE.go_on((chunk, u64::MAX), (launch, times, recent), &CHUNKS, |next| wanted.add(next));
         }
     }

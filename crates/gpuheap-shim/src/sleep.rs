@@ -18,7 +18,7 @@ use crate::moves::{Moved, Mover, Rest};
 use crate::moving::Moving;
 use crate::quiet::{self, Busy};
 use crate::state::State;
-use crate::{converted, paging, placement};
+use crate::{converted, paging, placement, swap};
 
 /// How long a program may take to come to rest.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -131,6 +131,9 @@ pub(crate) fn wake_up(moving: &'static Moving, state: &'static State) -> Result<
         let behind = each_device(moving, &rest, Mover::behind);
         moved.error = behind.error;
         placement::watch();
+        if behind.bytes > 0 {
+            swap::spilled();
+        }
     }
     let missing: u64 = by_device(|backing| matches!(backing, Backing::Away(_)))
         .values()

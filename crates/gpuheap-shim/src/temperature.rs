@@ -54,10 +54,13 @@ impl Chunk {
         self.weight.store(before.saturating_add(times), Ordering::Relaxed);
         self.used.store(launch, Ordering::Relaxed);
         let debt = self.debt.load(Ordering::Relaxed);
-        if debt > 0 {
-            self.debt.store(debt.saturating_add(times), Ordering::Relaxed);
+        if debt == 0 {
+            return false;
         }
-        debt > 0 && debt.saturating_add(times) > WORTH
+        let owed = debt.saturating_add(times);
+        // What another thread took away meanwhile, and what has come, owes nothing.
+        let is_there = self.debt.compare_exchange(debt, owed, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        is_there && owed > WORTH
     }
 }
 
@@ -162,7 +165,7 @@ impl Temperature {
             if last >= recent && last > 0 {
                 break;
             }
-            if chunk.read(launch, times) {
+            if chunk.used.load(Ordering::Relaxed) != launch && chunk.read(launch, times) {
                 wanted(next);
             }
             number = next;

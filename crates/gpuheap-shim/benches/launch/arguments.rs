@@ -106,7 +106,10 @@ impl Program {
         for launch in 0..count {
             // SAFETY: the arguments were made for a kernel of that shape.
             let known = unsafe {
-                let tell = |chunk, _| touch(chunk, launch);
+                let tell = |chunk, _| {
+                    touch(chunk, launch);
+                    true
+                };
                 touched(self.arguments(launch), (&KERNELS, ranges), |number| self.shape.answer(number), tell)
             };
             assert!(known);
@@ -121,6 +124,7 @@ impl Program {
             let known = unsafe {
                 let tell = |chunk, address| {
                     temperature.touch(chunk, number, address, 1);
+                    true
                 };
                 touched(self.arguments(launch), (&KERNELS, ranges), |number| self.shape.answer(number), tell)
             };

@@ -25,17 +25,36 @@ const LINK: f64 = 50e9;
 /// would spend if it were on the host. The costs of moves are not set.
 pub(crate) fn usages(period: &Period, chunks: &[Range]) -> Vec<Usage> {
     let mut all: Vec<Usage> = chunks.iter().map(|chunk| Usage::new(chunk.bytes)).collect();
+    // Where tensors begin and end that use all of the chunks between: how many more and fewer, by rounds.
+    let mut steps = vec![[0_i64; ROUNDS]; chunks.len() + 1];
     let sizes = sizes::sizes(period, chunks);
     let launches = period.launches.len();
     for (number, launch) in period.launches.iter().enumerate() {
         let round = number * ROUNDS / launches;
         for (address, size) in period.uses(number).iter().zip(&sizes[period.places(number)]) {
-            let end = address + size;
+            let end = address.saturating_add(*size);
             let first = chunks.partition_point(|chunk| chunk.end() <= *address);
-            for (chunk, usage) in chunks.iter().zip(&mut all).skip(first).take_while(|(chunk, _)| chunk.start < end) {
-                let bytes = chunk.end().min(end) - chunk.start.max(*address);
-                usage.host[round] += bytes as f64 * f64::from(launch.call.passes) / LINK;
+            let last = chunks.partition_point(|chunk| chunk.start < end);
+            if first >= last {
+                continue;
             }
+            let mut use_part = |number: usize| {
+                let bytes = chunks[number].end().min(end).saturating_sub(chunks[number].start.max(*address));
+                all[number].host[round] += bytes as f64 * f64::from(launch.call.passes) / LINK;
+            };
+            use_part(first);
+            if first + 1 < last {
+                use_part(last - 1);
+                steps[first + 1][round] += i64::from(launch.call.passes);
+                steps[last - 1][round] -= i64::from(launch.call.passes);
+            }
+        }
+    }
+    let mut times = [0; ROUNDS];
+    for (usage, steps) in all.iter_mut().zip(steps) {
+        for ((host, times), step) in usage.host.iter_mut().zip(&mut times).zip(steps) {
+            *times += step;
+            *host += usage.bytes * *times as f64 / LINK;
         }
     }
     all

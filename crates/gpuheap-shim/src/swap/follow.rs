@@ -10,6 +10,8 @@ use super::sequence::Period;
 /// A plan that is carried out.
 pub(crate) struct Following {
     schedule: Arc<Schedule>,
+    /// Whether nothing moves by the plan once it is carried out.
+    stays: bool,
     positions: Positions,
     length: usize,
     position: usize,
@@ -33,8 +35,8 @@ pub(crate) struct Following {
 pub(crate) enum Step {
     /// Nothing.
     On,
-    /// A round begins with it.
-    Round(usize),
+    /// A round begins with it, and perhaps the period.
+    Round { round: usize, begins_anew: bool },
     /// Half of a round is over.
     Halfway(usize),
     /// The program does something else now.
@@ -52,12 +54,15 @@ const FAILURES: u32 = 3;
 
 impl Following {
     pub(crate) fn new(period: &Period, schedule: Schedule, trial: Trial) -> Self {
+        // Where the program is matters only if something moves.
+        let stays = schedule.stays();
         Self {
+            stays,
             schedule: Arc::new(schedule),
             positions: Positions::of(period),
             length: period.launches.len(),
             position: 0,
-            is_placed: false,
+            is_placed: stays,
             other: 0,
             agreeing: 0,
             round: ROUNDS,
@@ -78,8 +83,10 @@ impl Following {
     pub(crate) fn launched(&mut self, signature: u64) -> Step {
         self.seen += 1;
         let found = self.positions.find(signature);
-        self.known += usize::from(found.is_some());
-        self.go_on(found);
+        self.go_on(found.one());
+        // If all stays it is enough that the program does the same, in whatever order.
+        let is_known = if self.stays { found != Found::None } else { found.one() == Some(self.position) };
+        self.known += usize::from(is_known);
         if self.seen >= self.length {
             let is_lost = self.known * 100 < self.seen * KNOWN;
             (self.seen, self.known) = (0, 0);
@@ -100,7 +107,15 @@ impl Following {
         }
         let begins_anew = round + ROUNDS / 2 < self.round;
         (self.round, self.is_halfway) = (round, false);
-        if begins_anew && self.trial.turn(Instant::now()) { Step::Useless } else { Step::Round(round) }
+        if begins_anew && self.trial.turn(Instant::now()) {
+            return Step::Useless;
+        }
+        Step::Round { round, begins_anew }
+    }
+
+    /// Whether the plan was found to be of use.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.trial.is_over
     }
 
     /// A small tensor may be where another one was in the period, and lead its launch astray. So the position goes on by
@@ -132,6 +147,20 @@ struct Positions(Box<[(u64, u32)]>);
 /// Not one position but several.
 const MANY: u32 = u32::MAX;
 
+/// What is known of a signature.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Found {
+    None,
+    One(usize),
+    Many,
+}
+
+impl Found {
+    fn one(self) -> Option<usize> {
+        if let Self::One(position) = self { Some(position) } else { None }
+    }
+}
+
 impl Positions {
     fn of(period: &Period) -> Self {
         let mut places = vec![(0, 0); (period.launches.len() * 2).next_power_of_two()].into_boxed_slice();
@@ -154,9 +183,12 @@ impl Positions {
     }
 
     #[inline]
-    fn find(&self, signature: u64) -> Option<usize> {
-        let (found, position) = self.0[Self::place(&self.0, signature)];
-        (found == signature && signature != 0 && position != MANY).then_some(position as usize)
+    fn find(&self, signature: u64) -> Found {
+        match self.0[Self::place(&self.0, signature)] {
+            (found, _) if found != signature || signature == 0 => Found::None,
+            (_, MANY) => Found::Many,
+            (_, position) => Found::One(position as usize),
+        }
     }
 }
 
@@ -198,9 +230,11 @@ impl Trial {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Weak;
     use std::time::Duration;
 
     use super::*;
+    use crate::swap::rounds::Entry;
     use crate::swap::sequence::Call;
 
     fn period(length: u64) -> Period {
@@ -211,7 +245,8 @@ mod tests {
     }
 
     fn following(length: u64) -> Following {
-        Following::new(&period(length), Schedule::new(Vec::new()), Trial::new(1000.0))
+        let moves = Entry::new(Weak::new(), 0, 1, 0);
+        Following::new(&period(length), Schedule::new(vec![moves]), Trial::new(1000.0))
     }
 
     #[test]
@@ -227,7 +262,7 @@ mod tests {
                     _ => &[(number + 2) << 33],
                 };
                 for signature in signatures {
-                    if let Step::Round(round) = following.launched(*signature) {
+                    if let Step::Round { round, .. } = following.launched(*signature) {
                         rounds.push((turn, round));
                     }
                 }
@@ -242,7 +277,7 @@ mod tests {
         let mut following = following(640);
         let mut rounds = |numbers: &mut dyn Iterator<Item = u64>| -> Vec<usize> {
             let steps = numbers.map(|number| following.launched((number + 2) << 33));
-            steps.filter_map(|step| if let Step::Round(round) = step { Some(round) } else { None }).collect()
+            steps.filter_map(|step| if let Step::Round { round, .. } = step { Some(round) } else { None }).collect()
         };
         rounds(&mut (0..105));
         assert_eq!(rounds(&mut (105..125).chain([500]).chain(126..150)), [11, 12, 13, 14]);
@@ -255,6 +290,35 @@ mod tests {
         let mut following = following(640);
         let lost = (0..2000_u64).position(|number| following.launched(number << 50 | 0x77) == Step::Lost);
         assert!(lost.is_some_and(|lost| lost < 700), "{lost:?}");
+    }
+
+    #[test]
+    fn a_program_that_does_the_same_in_another_order_is_lost_unless_all_stays() {
+        let shuffled = || (0..6400_u64).map(|number| (number * 77 % 640 + 2) << 33);
+        let mut moves = following(640);
+        assert!(shuffled().any(|signature| moves.launched(signature) == Step::Lost));
+        let mut stays = Following::new(&period(640), Schedule::new(Vec::new()), Trial::new(1000.0));
+        assert!(!shuffled().any(|signature| stays.launched(signature) == Step::Lost));
+        assert!((0..2000_u64).any(|number| stays.launched(number << 50 | 0x77) == Step::Lost));
+    }
+
+    #[test]
+    fn a_step_whose_beginning_is_left_out_begins_all_the_same() {
+        let mut following = following(640);
+        let signatures = (0..20).flat_map(|_| (12..630_u64).map(|number| (number + 2) << 33));
+        let begun = signatures
+            .filter(|signature| matches!(following.launched(*signature), Step::Round { begins_anew: true, .. }));
+        assert!(begun.count() >= 18);
+    }
+
+    #[test]
+    fn short_steps_have_their_plan_carried_out_if_all_stays() {
+        let launches: Vec<(u64, Call, &[u64])> =
+            (0..300).map(|number| (number % 3 + 1, Call::of(1, 1), &[5_u64][..])).collect();
+        let schedule = || Schedule::new(Vec::new());
+        let mut stays = Following::new(&Period::of(&launches, 1.0), schedule(), Trial::new(1000.0));
+        let steps: Vec<Step> = (0..900_u64).map(|number| stays.launched(number % 3 + 1)).collect();
+        assert!(steps.iter().any(|step| matches!(step, Step::Round { .. })) && !steps.contains(&Step::Lost));
     }
 
     #[test]

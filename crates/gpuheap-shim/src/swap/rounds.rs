@@ -1,21 +1,23 @@
 //! Carrying a plan out: at the beginning of a round chunks change places, all at once, while nothing runs.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gpuheap_cuda::raw::DeviceId;
 use gpuheap_ledger::State as Phase;
 
 use super::schedule::{ROUNDS, Row};
 use crate::chunks::{Backing, Chunk};
-use crate::quiet::{self, Busy};
+use crate::quiet;
 use crate::sleep::{can_move, mover, phase};
 use crate::state::State;
-use crate::{ahead, moving};
+use crate::{ahead, devices, moving};
 
 /// How long the program may be held back until the device is idle: it may have many launches before it.
 const SETTLE: Duration = Duration::from_secs(3);
+/// Milliseconds between looks at what stays.
+const LOOK: u64 = 100;
 
 /// A chunk of a plan. The program may free it at any time.
 pub(crate) struct Entry {
@@ -39,6 +41,9 @@ pub(crate) struct Schedule {
     moves: Row,
     /// Whether all was in its place when that was last looked at.
     is_in_place: AtomicBool,
+    begun: Instant,
+    /// Milliseconds from then to the next look.
+    next_look: AtomicU64,
 }
 
 /// What goes and what comes, on one device.
@@ -52,35 +57,71 @@ impl Schedule {
     /// The chunks of a device one after the other.
     pub(crate) fn new(entries: Vec<Entry>) -> Self {
         let moves = entries.iter().fold(0, |moves, entry| moves | (entry.row ^ entry.row.rotate_left(1)));
-        Self { entries, moves, is_in_place: AtomicBool::new(false) }
+        Self {
+            entries,
+            moves,
+            is_in_place: AtomicBool::new(false),
+            begun: Instant::now(),
+            next_look: AtomicU64::new(0),
+        }
     }
 
-    /// Makes it as it is planned for a round. What is not as expected is left as it is.
-    pub(crate) fn carry_out(&self, state: &'static State, round: usize) -> Result<(), Busy> {
-        let Some(moving) = moving::get() else { return Ok(()) };
-        // Now and then that is looked at nevertheless: somebody else may have moved some.
-        if self.has_nothing_to_do(round) && round > 0 {
-            return Ok(());
+    /// Whether no chunk comes or goes, once all are where they are planned to be.
+    pub(crate) fn stays(&self) -> bool {
+        self.moves == 0
+    }
+
+    /// Whether a chunk that is on the host, and used, would have room by now: others were freed.
+    pub(crate) fn is_outgrown(&self, state: &State) -> bool {
+        let fits = |entry: &Entry| {
+            let chunk = entry.chunk.upgrade().filter(|chunk| chunk.is_spilled());
+            let room = || state.ledger.room(devices::place(Some(entry.device)));
+            chunk.is_some_and(|chunk| room().is_some_and(|room| room >= chunk.bytes as u64))
+        };
+        self.stays() && self.entries.iter().any(|entry| entry.row == 0 && entry.used != 0 && fits(entry))
+    }
+
+    /// Whether it is time to look whether all is still as it was planned: not at the beginning of each period, as some are
+    /// short.
+    pub(crate) fn is_time_to_look(&self) -> bool {
+        let now = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let is_time = !self.stays() || now >= self.next_look.load(Ordering::Relaxed);
+        if is_time {
+            self.next_look.store(now.saturating_add(LOOK), Ordering::Relaxed);
+        }
+        is_time
+    }
+
+    /// Makes it as it is planned for a round. What is not as expected is left as it is. It is looked at even if there was
+    /// nothing to do before: somebody else may have moved some. False if nothing could be done.
+    pub(crate) fn carry_out(&self, state: &'static State, round: usize, looks: bool) -> bool {
+        let Some(moving) = moving::get() else { return true };
+        if self.has_nothing_to_do(round) && !looks {
+            return true;
         }
         self.is_in_place.store(false, Ordering::Relaxed);
         // Somebody else moves memory, or the process is about to sleep: the next round will do.
-        let Some(mut turn) = quiet::try_turn(&state.turn) else { return Ok(()) };
+        let Some(mut turn) = quiet::try_turn(&state.turn) else { return true };
         if phase(state) != Phase::Running {
-            return Ok(());
+            return true;
         }
         if self.misplaced(round, |_| true).next().is_none() {
             self.is_in_place.store(true, Ordering::Relaxed);
-            return Ok(());
+            return true;
         }
-        let closed = quiet::settle(moving, state, &mut turn, SETTLE)?;
+        let Ok(closed) = quiet::settle(moving, state, &mut turn, SETTLE) else { return false };
+        let mut bytes = 0;
         // Asked again, as the program may have freed or taken some until the gate was closed.
         for (device, changes) in self.changes(round) {
             let Ok(Some(mover)) = mover(moving, device) else { continue };
             let (gone, came) = mover.exchange(&changes.outs, &changes.backs);
             state.ledger.moved(gone.bytes, came.bytes);
+            bytes += gone.bytes + came.bytes;
         }
         drop(closed);
-        Ok(())
+        // What could not move now has no room, and will have none in the next round either.
+        self.is_in_place.store(self.stays(), Ordering::Relaxed);
+        bytes > 0 || !self.stays()
     }
 
     /// Begins to copy what goes when the next round begins, as far as there is something to copy to: at the beginning of a
@@ -144,7 +185,7 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rig::{MIB, rig};
+    use crate::rig::{MIB, control, rig};
     use crate::state;
 
     #[test]
@@ -157,7 +198,7 @@ mod tests {
         let entries = host.iter().map(|chunk| entry(chunk, 0)).chain(device.iter().map(|chunk| entry(chunk, Row::MAX)));
         let schedule = Schedule::new(entries.collect());
         let carry_out = |round| {
-            schedule.carry_out(state::get(), round).unwrap();
+            assert!(schedule.carry_out(state::get(), round, round == 0));
             chunks.iter().map(|chunk| chunk.is_spilled()).collect::<Vec<_>>()
         };
         let planned = [true, true, false, false];
@@ -167,6 +208,24 @@ mod tests {
         rig.exchange(&device[..1], &host[..1]);
         assert_eq!(carry_out(7), [false, true, true, false], "not looked at");
         assert_eq!(carry_out(0), planned);
+        assert!(schedule.is_outgrown(state::get()), "there is room for all of them");
+    }
+
+    #[test]
+    fn what_has_no_room_is_not_tried_again_in_each_round() {
+        let rig = rig(64 * MIB, 64 * MIB);
+        let chunks: Vec<Arc<Chunk>> = (0..4).map(|number| rig.chunk(2 * MIB, number)).collect();
+        rig.exchange(&chunks, &[]);
+        let entry = |chunk: &Arc<Chunk>| Entry::new(Arc::downgrade(chunk), chunk.device, Row::MAX, Row::MAX);
+        let schedule = Schedule::new(chunks.iter().map(entry).collect());
+        control("fail cuMemCreate 1 2 999");
+        assert!(!schedule.carry_out(state::get(), 3, false), "it is told");
+        control("reset");
+        assert!(schedule.carry_out(state::get(), 4, false));
+        assert!(chunks.iter().all(|chunk| chunk.is_spilled()));
+        assert!((schedule.is_time_to_look(), schedule.is_time_to_look()) == (true, false));
+        assert!(schedule.carry_out(state::get(), 5, true));
+        assert!(!chunks.iter().any(|chunk| chunk.is_spilled()), "when the period begins");
     }
 
     #[test]

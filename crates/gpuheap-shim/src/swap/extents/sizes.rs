@@ -1,7 +1,7 @@
 //! How long the tensors are that launches name.
 //!
 //! A launch says where a tensor begins and not where it ends. It ends before the next one begins, at the latest; but
-//! memory is used again for other tensors, so the next address ever named is often in the middle of it. Three things tell
+//! memory is used again for other tensors, so the next address ever named is often in the middle of it. Four things tell
 //! more:
 //!
 //! 1. Launches of the same kernel on the same grid work on tensors of the same sizes, and for most of them the next address
@@ -177,7 +177,7 @@ impl Sizes<'_> {
             let (uses, count) = (self.period.uses(launch), self.period.places(launch).len());
             for ((number, address), place) in uses.iter().enumerate().zip(self.period.places(launch)) {
                 if call.blocks > 0 && self.rooms.contains_key(address) {
-                    let bytes = (self.found[place] << PART_BITS) / call.blocks;
+                    let bytes = self.found[place].saturating_mul(1 << PART_BITS) / call.blocks;
                     let operand = (call.function, number, count);
                     all.entry(operand).or_default().entry(call.kind).or_default().push(bytes);
                     places.push((operand, place, *address, call.blocks));
@@ -236,7 +236,7 @@ fn agreed(kinds: BTreeMap<u64, Vec<u64>>) -> Option<u64> {
     let mut votes: Vec<u64> = kinds.into_values().map(middle).collect();
     votes.sort_unstable();
     let agreeing = |(number, bytes): (usize, &u64)| {
-        (votes[number..].iter().take_while(|other| **other <= bytes + bytes / ABOUT).count(), *bytes)
+        (votes.partition_point(|other| *other <= bytes + bytes / ABOUT) - number, *bytes)
     };
     // Of several that as many agree about the smallest.
     let (count, bytes) = votes.iter().enumerate().rev().map(agreeing).max_by_key(|(count, _)| *count)?;
