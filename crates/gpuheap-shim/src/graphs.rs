@@ -41,8 +41,6 @@ pub(crate) struct Use {
     pub(crate) address: u64,
     /// How often it is read in one launch of the graph.
     pub(crate) times: u32,
-    /// Bytes behind it that the largest grid reaches which gets it.
-    pub(crate) reach: u64,
 }
 
 /// By graphs that can be launched.
@@ -66,13 +64,12 @@ impl Known {
     }
 }
 
-/// How often each address is read, and how far.
+/// How often each address is read by all together.
 fn sum(nodes: &Nodes) -> Uses {
     let mut found = BTreeMap::<u64, Use>::new();
     for one in nodes.values().flatten() {
         let before = found.entry(one.address).or_insert(Use { times: 0, ..*one });
         before.times = before.times.saturating_add(one.times);
-        before.reach = before.reach.max(one.reach);
     }
     let all: Vec<Use> = found.into_values().take(MOST).collect();
     let addresses = all.iter().map(|used| used.address).collect();
@@ -248,13 +245,12 @@ fn of_kernel(
     found: &mut Vec<Use>,
 ) {
     let is_product = || real::name_is(function, passes::is_product);
-    let passes = PASSES.of(function.0, is_product);
-    let (times, reach) = (passes::of_grid(passes, grid), passes::reach_of_grid(passes, grid));
+    let times = passes::of_grid(PASSES.of(function.0, is_product), grid);
     let arguments = Arguments { function, parameters, extra };
     let add = |_, address| {
         let is_one = is_of_tensor(address, &CHUNKS);
         if is_one {
-            found.push(Use { address, times, reach });
+            found.push(Use { address, times });
         }
         is_one
     };
@@ -269,18 +265,18 @@ mod tests {
 
     #[test]
     fn what_a_node_got_before_it_was_changed_no_longer_counts() {
-        let one = |address, times, reach| Use { address, times, reach };
+        let one = |address, times| Use { address, times };
         let mut known = Known::default();
-        known.nodes.insert(1, vec![one(0x1000, 3, 10), one(0x2000, u32::MAX, 5)]);
-        known.nodes.insert(2, vec![one(0x1000, 4, 20), one(0x2000, 9, 5), one(0x1000, 1, 1)]);
+        known.nodes.insert(1, vec![one(0x1000, 3), one(0x2000, u32::MAX)]);
+        known.nodes.insert(2, vec![one(0x1000, 4), one(0x2000, 9), one(0x1000, 1)]);
         let told = |known: &mut Known| {
             let uses = known.uses();
             assert_eq!(uses.addresses, uses.all.iter().map(|used| used.address).collect::<Vec<_>>());
-            uses.all.iter().map(|used| (used.address, used.times, used.reach)).collect::<Vec<_>>()
+            uses.all.iter().map(|used| (used.address, used.times)).collect::<Vec<_>>()
         };
-        assert_eq!(told(&mut known), [(0x1000, 8, 20), (0x2000, u32::MAX, 5)]);
-        known.nodes.insert(2, vec![one(0x3000, 1, 1)]);
+        assert_eq!(told(&mut known), [(0x1000, 8), (0x2000, u32::MAX)]);
+        known.nodes.insert(2, vec![one(0x3000, 1)]);
         known.uses = None;
-        assert_eq!(told(&mut known), [(0x1000, 3, 10), (0x2000, u32::MAX, 5), (0x3000, 1, 1)]);
+        assert_eq!(told(&mut known), [(0x1000, 3), (0x2000, u32::MAX), (0x3000, 1)]);
     }
 }

@@ -30,13 +30,7 @@ const BLOCK: u64 = 2 << 10;
 /// and one of a product of matrices: a tile of 128 by 128 numbers of 4 bytes.
 const TILE: u64 = 64 << 10;
 
-/// How far operands go on behind their addresses, by a launch on a grid of so many blocks: about.
-#[inline]
-pub(crate) fn reach_of_grid(passes: u32, grid: [u32; 3]) -> u64 {
-    reach(passes > ONE, grid.iter().fold(1_u64, |blocks, size| blocks.saturating_mul(u64::from(*size))))
-}
-
-/// The same for so many blocks of a product, or of something else.
+/// How far operands go on behind their addresses, by a launch of so many blocks: about.
 #[inline]
 pub(crate) fn reach(is_product: bool, blocks: u64) -> u64 {
     blocks.saturating_mul(if is_product { TILE } else { BLOCK })
@@ -141,13 +135,6 @@ mod tests {
         assert_eq!(of_grid(MANY, [8, 1, 1]), ONE);
         assert_eq!(of_grid(MANY, [0, 1, 1]), ONE, "the driver refuses that one");
         assert_eq!(of_grid(MANY, [u32::MAX; 3]), MANY);
-    }
-
-    #[test]
-    fn as_many_blocks_reach_as_far() {
-        assert_eq!(reach_of_grid(ONE, [1024, 2, 1]), 4 << 20);
-        assert_eq!(reach_of_grid(MANY, [16, 32, 1]), 32 << 20);
-        assert_eq!(reach_of_grid(MANY, [u32::MAX; 3]), u64::MAX);
     }
 
     #[test]

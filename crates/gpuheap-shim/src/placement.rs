@@ -83,11 +83,12 @@ pub(crate) fn graph_launched(graph: GraphExec) -> Option<Due> {
             wanted.add(chunk);
         }
     }
-    if !swap::follows() {
-        let recent = TEMPERATURE.recent(launch);
+    let recent = TEMPERATURE.recent(launch);
+    // Of a program that has launched little nothing was named for long: it would be taken for granted that a graph uses all
+    // that there is, and nothing could make room.
+    if !swap::follows() && recent > 0 {
         for (chunk, used) in named() {
-            let end = used.address.saturating_add(used.reach);
-            TEMPERATURE.go_on((chunk, end), (launch, used.times, recent), &CHUNKS, |next| wanted.add(next));
+            TEMPERATURE.go_on(chunk, (launch, used.times, recent), &CHUNKS, |next| wanted.add(next));
         }
     }
     swap::launched(Function(graph.0), ([0; 3], 1), &uses.addresses, wanted)
@@ -136,7 +137,7 @@ fn note(arguments: Arguments, grid: [u32; 3]) -> Option<Due> {
             if addresses.len() > FEW || addresses.iter().any(|other| *other > *address && *other < end) {
                 continue;
             }
-            TEMPERATURE.go_on((chunk, u64::MAX), (launch, times, recent), &CHUNKS, |next| wanted.add(next));
+            TEMPERATURE.go_on(chunk, (launch, times, recent), &CHUNKS, |next| wanted.add(next));
         }
     }
     swap::launched(arguments.function, (grid, times), addresses, wanted)

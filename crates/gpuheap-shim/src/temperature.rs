@@ -146,20 +146,19 @@ impl Temperature {
     }
 
     /// Follows a tensor from a chunk that a launch touches through those behind it in which no launch named an address since
-    /// the one that is `recent`: it may use them as well, and reads them as often, up to the address that is its `end`.
-    /// `wanted` is told those on the host that it would pay to move.
+    /// the one that is `recent`: it may use them as well, and reads them as often. `wanted` is told those on the host that it
+    /// would pay to move.
     #[inline]
     pub(crate) fn go_on(
         &self,
-        (first, end): (u32, u64),
+        first: u32,
         (launch, times, recent): (u64, u32, u64),
         ranges: &Ranges,
         mut wanted: impl FnMut(u32),
     ) {
         let mut number = first;
         for _ in 0..LONG {
-            let behind = self.end(number);
-            let Some(next) = ranges.find(behind).filter(|_| behind < end) else { break };
+            let Some(next) = ranges.find(self.end(number)) else { break };
             let Some(chunk) = self.chunk(next) else { break };
             let last = chunk.last.load(Ordering::Relaxed);
             if last >= recent && last > 0 {
@@ -389,19 +388,19 @@ mod tests {
             temperature.ends_at(number, start + (32 << 20));
             temperature.on_host(number, number > 0);
         }
-        let goes_on = |launch, recent, end| {
+        let goes_on = |launch, recent| {
             let mut wanted = Vec::new();
-            temperature.go_on((0, end), (launch, 12, recent), &ranges, |number| wanted.push(number));
+            temperature.go_on(0, (launch, 12, recent), &ranges, |number| wanted.push(number));
             wanted
         };
-        assert_eq!(goes_on(1, 0, u64::MAX), [1, 2, 3], "of a program that has not launched much");
+        assert_eq!(goes_on(1, 0), [1, 2, 3], "of a program that has not launched much");
         temperature.touch(2, 2, 96 << 20, 1);
-        assert_eq!(goes_on(3, 0, u64::MAX), [1]);
-        assert_eq!(goes_on(4, 3, u64::MAX), [1, 2, 3]);
-        assert_eq!(goes_on(5, 3, 96 << 20), [1], "that is where it ends");
-        assert_eq!((temperature.weight(1, 5), temperature.weight(2, 5), temperature.weight(2, 4)), (12, 0, 12));
-        temperature.touch(1, 5, 64 << 20, 3);
-        assert_eq!(temperature.weight(1, 5), 15);
+        assert_eq!(goes_on(3, 0), [1]);
+        assert_eq!(goes_on(4, 3), [1, 2, 3]);
+        assert_eq!((temperature.weight(1, 4), temperature.weight(2, 3), temperature.weight(2, 4)), (12, 0, 12));
+        assert!(goes_on(4, 3).is_empty(), "once a launch");
+        temperature.touch(1, 4, 64 << 20, 3);
+        assert_eq!(temperature.weight(1, 4), 15);
     }
 
     #[test]
