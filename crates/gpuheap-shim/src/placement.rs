@@ -82,6 +82,7 @@ pub(crate) fn graph_launched(graph: GraphExec) -> Option<Due> {
         if TEMPERATURE.touch(chunk, launch, used.address, used.times) {
             wanted.add(chunk);
         }
+        TEMPERATURE.weigh(chunk, launch, used.times);
     }
     let recent = TEMPERATURE.recent(launch);
     // Of a program that has launched little nothing was named for long: it would be taken for granted that a graph uses all

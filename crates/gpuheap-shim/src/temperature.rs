@@ -42,16 +42,21 @@ struct Chunk {
     end: AtomicU64,
     /// How often kernels read it since it is on the host, and one more; 0 if it is not.
     debt: AtomicU32,
-    /// How often the launch that used it last reads it.
-    weight: AtomicU32,
+    /// How often a graph reads it: the lower half of its launch's number, and how often.
+    weight: AtomicU64,
 }
 
 impl Chunk {
+    /// How often that launch reads it.
+    fn weight(&self, launch: u64) -> u32 {
+        let weight = self.weight.load(Ordering::Relaxed);
+        let is_of_it = weight >> u32::BITS == launch & u64::from(u32::MAX);
+        if is_of_it { u32::try_from(weight & u64::from(u32::MAX)).unwrap_or(u32::MAX) } else { 0 }
+    }
+
     /// A kernel reads it so many times. True if it is on the host and it would pay to move it.
     #[inline]
     fn read(&self, launch: u64, times: u32) -> bool {
-        let before = if self.used.load(Ordering::Relaxed) == launch { self.weight.load(Ordering::Relaxed) } else { 0 };
-        self.weight.store(before.saturating_add(times), Ordering::Relaxed);
         self.used.store(launch, Ordering::Relaxed);
         let debt = self.debt.load(Ordering::Relaxed);
         if debt == 0 {
@@ -208,10 +213,18 @@ impl Temperature {
         self.chunk(chunk).map_or(0, |chunk| chunk.used.load(Ordering::Relaxed))
     }
 
-    /// How often a launch reads a chunk, if none used it since; 0 if it does not.
+    /// A graph that is launched reads a chunk so many times.
+    pub(crate) fn weigh(&self, chunk: u32, launch: u64, times: u32) {
+        if let Some(chunk) = self.chunk(chunk) {
+            let before = chunk.weight(launch);
+            let weight = u64::from(before.saturating_add(times));
+            chunk.weight.store(launch << u32::BITS | weight, Ordering::Relaxed);
+        }
+    }
+
+    /// How often the launch of a graph reads a chunk; 0 if that is not known.
     pub(crate) fn weight(&self, chunk: u32, launch: u64) -> u32 {
-        let chunk = self.chunk(chunk).filter(|chunk| chunk.used.load(Ordering::Relaxed) == launch);
-        chunk.map_or(0, |chunk| chunk.weight.load(Ordering::Relaxed))
+        self.chunk(chunk).map_or(0, |chunk| chunk.weight(launch))
     }
 
     /// A chunk is mapped up to there.
@@ -397,10 +410,23 @@ mod tests {
         temperature.touch(2, 2, 96 << 20, 1);
         assert_eq!(goes_on(3, 0), [1]);
         assert_eq!(goes_on(4, 3), [1, 2, 3]);
-        assert_eq!((temperature.weight(1, 4), temperature.weight(2, 3), temperature.weight(2, 4)), (12, 0, 12));
         assert!(goes_on(4, 3).is_empty(), "once a launch");
-        temperature.touch(1, 4, 64 << 20, 3);
-        assert_eq!(temperature.weight(1, 4), 15);
+    }
+
+    #[test]
+    fn weights_are_those_of_one_launch() {
+        let temperature = Box::new(Temperature::new());
+        temperature.touch(1, 1, 0, 1);
+        let launch = (7 << u32::BITS) + 5;
+        assert_eq!(temperature.weight(1, launch), 0);
+        temperature.weigh(1, launch, 12);
+        temperature.weigh(1, launch, 3);
+        assert_eq!((temperature.weight(1, launch), temperature.weight(1, launch + 1)), (15, 0));
+        temperature.weigh(1, launch + 1, u32::MAX);
+        temperature.weigh(1, launch + 1, 1);
+        assert_eq!(temperature.weight(1, launch + 1), u32::MAX);
+        temperature.weigh(CHUNKS, launch, 1);
+        assert_eq!(temperature.weight(CHUNKS, launch), 0);
     }
 
     #[test]

@@ -49,8 +49,8 @@ pub(super) fn by_reuse(chunks: &[Arc<Chunk>], wanted: &Wanted, room: u64, reuse:
     Choice { outs, backs }
 }
 
-/// What is wanted comes, as far as others can make room that were not named for long; and then, what a launch reads often
-/// in place of what it reads less: a graph may be a whole step, and use more than there is room for.
+/// What is wanted comes, as far as others can make room that were not named for long; and then, what a graph reads often in
+/// place of what it reads less: it may be a whole step, and use more than there is room for.
 pub(super) fn by_chance(chunks: &[Arc<Chunk>], wanted: &Wanted, room: u64) -> Choice {
     // Those that a launch names, and those that what it names goes on in.
     let named = chunks.iter().filter(|chunk| wanted.has(chunk.number));
@@ -121,6 +121,7 @@ mod tests {
             let (launch, mut wanted) = (TEMPERATURE.launch(), Wanted::default());
             for (chunk, times) in chunks.iter().zip(times).filter(|(_, times)| *times > 0) {
                 TEMPERATURE.touch(chunk.number, launch, chunk.inner().address.unwrap().0 as u64, times);
+                TEMPERATURE.weigh(chunk.number, launch, times);
                 if chunk.is_spilled() {
                     wanted.add(chunk.number);
                 }
