@@ -59,9 +59,12 @@ impl Chunk {
     fn read(&self, launch: u64, times: u32) -> bool {
         self.used.store(launch, Ordering::Relaxed);
         let debt = self.debt.load(Ordering::Relaxed);
-        if debt == 0 {
-            return false;
-        }
+        debt > 0 && self.owe(debt, times)
+    }
+
+    /// The same for one that is on the host.
+    #[cold]
+    fn owe(&self, debt: u32, times: u32) -> bool {
         let owed = debt.saturating_add(times);
         // What another thread took away meanwhile, and what has come, owes nothing.
         let is_there = self.debt.compare_exchange(debt, owed, Ordering::Relaxed, Ordering::Relaxed).is_ok();
