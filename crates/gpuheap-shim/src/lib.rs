@@ -30,13 +30,12 @@
 //! | `pool`, `host`, `locked` | the host's memory: behind addresses, and for what sleeps |
 //! | `sleep`, `control` | going to sleep and waking up; the thread that is asked for it |
 //! | `placement`, `feedback`, `passes` | which chunks are on the device when not all can be; whether that was of use; how often kernels read |
-//! | `swap` | chunks that come and go within a step: its period, what is used in it, the plan, following it; chunks that kernels want |
+//! | `swap` | where chunks stay, or how they come and go, within a step: its period, what is used in it, the plan, following it; chunks that kernels want |
 //! | `pins` | memory that stays on its device, as others know where it is |
-//! | `ipc` | sharing converted memory with other processes of the run |
+//! | `ipc` | sharing converted memory with other processes of the run, which open its chunks |
 //! | `real` | the driver behind: its handle, its functions, its answers to small questions |
 //! | `resolve` | `cuGetProcAddress` |
 //! | `linear`, `ordered`, `paging`, `others`, `contexts`, `sizes` | the bodies of overridden functions, by subject |
-//! | `ipc` | `cuMemAlloc` in chunks that another process of the run opens |
 //! | `state` | what is alive: allocations, physical memory and its mappings, pools; given up and made anew after a fork |
 //! | `charge` | bytes that are charged to a kind and a device as long as something is alive |
 //! | `origin` | which library asked: the stack up to the first code that says so, and stacks seen before |
@@ -58,7 +57,7 @@
 //! | `GPUHEAP_BUDGET` | bytes that the run may hold on each device, as a plain number; the first process of a ledger writes it there. Nothing here can complain about another text, so whoever sets it checks it |
 //! | `GPUHEAP_RUN` | the folder of the run: what happens to memory is written there, to a file for each process; with it memory can move, and the process listens to a socket there |
 //! | `GPUHEAP_MOVE` | with 0 nothing moves |
-//! | `GPUHEAP_SPILL` | bytes of host memory that may stand behind addresses of devices, or `auto` for most of what is free |
+//! | `GPUHEAP_SPILL` | bytes of host memory that may stand behind addresses of devices, or `auto` for four fifths of what is free, where the ledger has no limit yet: `gpuheap run` writes one there, half of that |
 //! | `GPUHEAP_EVENTS` | the most records of such a file; without it about a million, with 0 there is no file |
 //!
 //! `gpuheap_shim_bytes(kind, device)` reads a figure, `gpuheap_shim_version()` tells the shim from a driver, and one
@@ -66,7 +65,8 @@
 //!
 //! # Traps
 //!
-//! By the letters of the notes on standing between a program and libcuda. Handled here:
+//! What goes wrong between a program and libcuda, with a letter for the kind (L loading, R resolving, A allocation, C
+//! counting, S state and stops, I sharing). Handled here:
 //!
 //! | trap | where |
 //! | --- | --- |
@@ -92,7 +92,6 @@
 //! | I1 `cuIpcGetMemHandle` of what is no memory of the driver's `cuMemAlloc` | `ipc`: a handle of our own; what is on the host comes back first |
 //! | I2 what is passed on or registered stays | `chunks`: pinned by export and multicast, `ipc`: by a handle, `pins`: by a descriptor of its range, tokens or synchronous operations, which is what registers memory with network cards. `cuMemHostRegister` is of the host's memory, which never moves |
 //! | S9, S10, S11 exit, panics, messages | nothing has a destructor; panics end in the driver's call; nothing is printed |
-//!
 //! | S1 unmapping while kernels run | `quiet`: nothing moves before the gate is closed and the devices are idle |
 //! | S2 `cuMemFree` waits | `converted`: it waits as the driver's does |
 //! | S5 captures | `submissions` counts them; nothing moves, waits or is unmapped meanwhile, and what is freed goes later |
