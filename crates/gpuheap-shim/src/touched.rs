@@ -36,7 +36,8 @@ pub(crate) struct Arguments {
 }
 
 /// Tells `touch` each chunk that the arguments name, and the address. Most places are told once, and some of those that
-/// are named several times more often; so is one that `touch` does not take for an address. As long as there was no chunk, nothing is looked at. False if the driver does not know the kernel's parameters, and then nothing was told.
+/// are named several times more often; so is one that `touch` does not take for an address. As long as there was no chunk,
+/// nothing is looked at. False if the driver does not know the kernel's parameters, and then nothing was told.
 ///
 /// `parameter` asks the driver for a parameter: see [`Parameters::with`]. Null where there should be arguments is the
 /// driver's business: there is nothing to tell then.

@@ -65,9 +65,9 @@ mod tests {
     use super::*;
     use crate::swap::sequence::Call;
 
-    const MIB: u64 = 1 << 20;
+    pub(super) const MIB: u64 = 1 << 20;
 
-    fn chunks(count: u64) -> Vec<Range> {
+    pub(super) fn chunks(count: u64) -> Vec<Range> {
         (0..count).map(|number| Range { start: number * 20 * MIB, bytes: 20 * MIB }).collect()
     }
 

@@ -10,8 +10,6 @@ use super::sequence::Period;
 /// A plan that is carried out.
 pub(crate) struct Following {
     schedule: Arc<Schedule>,
-    /// Whether nothing moves by the plan once it is carried out.
-    stays: bool,
     positions: Positions,
     length: usize,
     position: usize,
@@ -54,15 +52,13 @@ const FAILURES: u32 = 3;
 
 impl Following {
     pub(crate) fn new(period: &Period, schedule: Schedule, trial: Trial) -> Self {
-        // Where the program is matters only if something moves.
-        let stays = schedule.stays();
         Self {
-            stays,
+            // Where the program is matters only if something moves.
+            is_placed: schedule.stays(),
             schedule: Arc::new(schedule),
             positions: Positions::of(period),
             length: period.launches.len(),
             position: 0,
-            is_placed: stays,
             other: 0,
             agreeing: 0,
             round: ROUNDS,
@@ -85,7 +81,7 @@ impl Following {
         let found = self.positions.find(signature);
         self.go_on(found.one());
         // If all stays it is enough that the program does the same, in whatever order.
-        let is_known = if self.stays { found != Found::None } else { found.one() == Some(self.position) };
+        let is_known = if self.schedule.stays() { found != Found::None } else { found.one() == Some(self.position) };
         self.known += usize::from(is_known);
         if self.seen >= self.length {
             let is_lost = self.known * 100 < self.seen * KNOWN;

@@ -245,14 +245,9 @@ fn agreed(kinds: BTreeMap<u64, Vec<u64>>) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{MIB, chunks};
     use super::*;
     use crate::swap::sequence::Call;
-
-    const MIB: u64 = 1 << 20;
-
-    fn chunks(count: u64) -> Vec<Range> {
-        (0..count).map(|number| Range { start: number * 20 * MIB, bytes: 20 * MIB }).collect()
-    }
 
     /// Sizes in MiB by launch; each is its kind, how often it reads, and the addresses in MiB.
     fn found(launches: &[(u64, u32, &[u64])]) -> Vec<Vec<u64>> {
